@@ -181,6 +181,8 @@ def tests(tree: Path, workers: int, *arguments: str) -> tuple[str, str]:
     output = done.stdout + done.stderr
     if hung := re.search(r'/(tests/\S+\.py)", line \d+, in (test_\w+)', output):
         return "caught", f"{hung[1]}::{hung[2]} did not end"
+    if "+ Timeout +" in output:  # a fixture hung
+        return "caught", f"{arguments[-1]} did not end"
     return "caught", output.strip()[-200:]
 
 
@@ -216,6 +218,8 @@ def stages(tree: Path, fault: Fault, whole: bool) -> dict[str, tuple[str, ...]]:
 
 def try_out(tree: Path, fault: Fault, result: Fault, whole: bool, workers: int) -> Fault:
     """The outcome of a fault, after the stages that an earlier run of this script left."""
+    if "equivalent" in fault:
+        return {"outcome": "equivalent"}
     if (place := find(tree, fault)) is None:
         return {"outcome": "gone"}
     path, line = place
@@ -256,7 +260,7 @@ def run(workers: int, whole: bool, only: list[int]) -> int:
         place = f"{fault['file']}:{fault['line']} {fault['operator']}"
         why = fault.get("equivalent") or result.get("by", "")
         print(
-            f"{number:3} {result['outcome']:8} {result.get('stage', ''):10} "
+            f"{number:3} {result['outcome']:10} {result.get('stage', ''):10} "
             f"{result.get('seconds', 0):5} s  {place}  {why}",
             flush=True,
         )
@@ -266,12 +270,14 @@ def run(workers: int, whole: bool, only: list[int]) -> int:
 
 
 def record() -> None:
-    """Write to the list which test caught a fault: what the suite finds, it must always find."""
+    """Write to the list what caught each fault, so that it must be caught, and where it is now."""
     listed = json.loads(DRAWN.read_text())
     results = json.loads(RESULTS.read_text())
     for number, fault in enumerate(listed["faults"], 1):
         if results.get(str(number), {}).get("outcome") == "caught":
             fault["caught"] = results[str(number)]["by"]
+        if place := find(ROOT, fault):
+            fault["file"], fault["line"] = str(place[0].relative_to(ROOT)), place[1]
     DRAWN.write_text(json.dumps(listed, indent=1) + "\n")
 
 

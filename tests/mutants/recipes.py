@@ -70,9 +70,9 @@ def joins_after_leaving() -> Changes:
 def publishes_several_at_once() -> Changes:
     begin = Publisher._begin
 
-    def at_once(self: Publisher) -> None:
-        self._is_at_work = False
-        begin(self)
+    def at_once(self: Publisher, make: Callable[[], bytes], answer: Promise[None]) -> None:
+        self._begun = resolved(None)
+        begin(self, make, answer)
 
     return [(Publisher, "_begin", at_once)]
 
@@ -83,7 +83,7 @@ def publishes_several_at_once() -> Changes:
     rare=True,
 )
 def publishes_what_was_first_for_ever() -> Changes:
-    def publish(self: Publisher, make: Callable[[bytes], bytes]) -> Promise[None]:
+    def publish(self: Publisher, make: Callable[[], bytes]) -> Promise[None]:
         return resolved(None)
 
     return [(Publisher, "publish", publish)]

@@ -146,7 +146,7 @@ def test_an_item_that_was_lost_leaves_nothing_behind_where_no_block_ends(
     eventually(lambda: not client._access.engine.tickets)
 
 
-def test_a_consumer_that_is_overtaken_takes_another_item(
+def test_a_consumer_that_is_overtaken_takes_another_item_with_the_same_worker(
     client: coordlock.Client, other: coordlock.Client
 ) -> None:
     queue = client.work_queue("q")
@@ -164,6 +164,8 @@ def test_a_consumer_that_is_overtaken_takes_another_item(
         assert overtaken == [b"one", b"two"]
         assert item.data in (b"three", b"four")
         assert queue.stats() == WorkQueueStats(waiting=1, taken=1, delayed=0, dead=0)
+        tickets = client._access.engine.tickets
+        assert sum("work-" in one.entries[0].queue for one in tickets) == 1
 
 
 def test_a_look_that_is_overtaken_while_other_calls_wait_finds_nothing_at_once(
