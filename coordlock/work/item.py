@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Final, Literal
 
@@ -22,7 +22,7 @@ from coordlock.locks.base_grant import BaseGrant, GrantState
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.claim import Claim, Mode
 from coordlock.model.events import ItemEnded
-from coordlock.runtime.clock import within
+from coordlock.runtime.clock import sleep, within
 from coordlock.runtime.deadline import DeadlineReached
 from coordlock.runtime.driver import Steps, awaiting, blocking
 from coordlock.runtime.log import Log, described
@@ -46,6 +46,8 @@ log = Log("coordlock")
 LONGEST_DELAY: Final = 366 * 86_400.0
 #: How much is kept of why an item failed.
 _LONGEST_REASON: Final = 500
+#: Seconds between two attempts to end an item after its block.
+_PAUSE_S: Final = 0.1
 
 
 def delay_of(delay: Duration, what: str = "delay") -> float:
@@ -260,36 +262,43 @@ class _BaseItem(BaseGrant):
                 self._record("given back")
             if was_held and not THREAD.must_not_wait:
                 yield within(engine.timers, back, seconds)
-        elif not (
-            self._has_ended or THREAD.must_not_wait
-        ):  # an earlier call had no answer: repeat it, or let others have it
-            with suppress(LockLost, BackendUnavailable):
-                yield from self._leave(None)
+        elif not (self._has_ended or THREAD.must_not_wait):
+            self._withdraw()  # an earlier call had no answer: let others have it
         return was_held
 
     def _leave(self, body: BaseException | None) -> Steps[None]:
-        """The block has ended: acknowledge the item, or give it back where the block has failed."""
+        """The block has ended: acknowledge the item, or give it back where the block has failed.
+
+        Until that has an answer, or the item is lost: a short outage undoes no work.
+        """
         if self._engine.inherited or self._has_ended:
             return
         try:
             if self._ending == "acknowledged" or (body is None and self._ending is None):
-                yield from self._ack()
+                yield from self._repeated(self._ack)
             elif self._ending is not None:
                 pass  # whether it was given back is not known: see below
             elif isinstance(body, Exception):
-                yield from self._nack(reason=described(body))
+                yield from self._repeated(partial(self._nack, reason=described(body)))
             else:  # the worker was stopped, which is not the item's fault
                 yield from self._release()
         except LockLost:
             self._chain(body)
-        except BackendUnavailable as error:
-            if body is None:
-                raise
-            log.warning("work queue %r: item %s: %s", self.name, self.id, error)
         finally:
             self._released = True
             if not self._has_ended:
                 self._withdraw()  # which makes its claim void: the item is taken again
+
+    def _repeated(self, end: Callable[[], Steps[None]]) -> Steps[None]:
+        has_failed = False
+        while True:
+            try:
+                return (yield from end())
+            except BackendUnavailable as error:
+                if not has_failed:
+                    log.warning("work queue %r: item %s: %s", self.name, self.id, error)
+                has_failed = True
+            yield sleep(self._engine.timers, _PAUSE_S)
 
     def __repr__(self) -> str:
         state = self._ending if self._has_ended else self.state.value

@@ -66,7 +66,7 @@ def work(
             patience = 0.0 if request.nonblock else request.timeout
             # The crew ends its commands itself.
             limits = concurrency, LONGEST_DELAY, patience, crew.stop.cancellation
-            Running(*queue._running(*limits)).run(crew.work, count)
+            done = Running(*queue._running(*limits)).run(crew.work, count)
         if crew.stop.signal is not None:
             raise Interrupted(crew.stop.signal)
         if crew.failed:
@@ -74,7 +74,9 @@ def work(
         if count is not None and crew.taken < count:
             request.warn(f"work queue {name!r} has nothing to take")
             raise Refused(request.conflict_exit_code)
-        return crew.status if count == 1 else Exit.OK
+        if count != 1:
+            return Exit.OK
+        return crew.status or (Exit.OK if done else Exit.LOST)
 
 
 class _Stop:
@@ -129,9 +131,7 @@ class _Crew:
             status = self._run(item)
             if status is None:
                 item.release()  # a signal, a loss, or a COMMAND that cannot be run: no blame
-            elif status == 0:
-                item.ack()
-            else:
+            elif status:  # otherwise the end of its block acknowledges it
                 item.nack(reason=f"{self._command[0]} has ended with status {status}")
                 self._warn(f"item {item.id}, delivery {item.deliveries}: status {status}")
         except LockLost as lost:

@@ -260,6 +260,31 @@ def test_an_ack_without_answer_is_repeated_at_the_end_of_the_block(root: str) ->
         assert queue.stats() == WorkQueueStats(0, 0, 0, 0)
 
 
+@pytest.mark.parametrize("is_poison", [False, True])
+def test_an_outage_shorter_than_the_session_undoes_no_work(root: str, is_poison: bool) -> None:
+    with coordlock.connect(f"memory://{root}?request_timeout=0.2s") as client:
+        queue = client.work_queue("q", max_failures=2)
+        queue.put(b"one")
+        backend = backend_of(client)
+        attempts = []
+
+        def away(operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Any:
+            attempts.append(operations)
+            if len(attempts) == 10:  # after several times the request_timeout
+                del backend.write
+            return silent(operations, guards)
+
+        def work(item: coordlock.Item) -> None:
+            if item.deliveries == 1:
+                backend.write = away  # type: ignore[method-assign]
+            if is_poison:
+                raise ValueError
+
+        assert queue.run(work, timeout=0.1) == (0 if is_poison else 1)
+        assert [(item.deliveries, item.failures) for item in queue.dead()] == [(2, 2)] * is_poison
+        assert len(attempts) == 10
+
+
 @pytest.mark.parametrize("act", ["ack", "nack"])
 def test_an_item_whose_end_is_unknown_goes_to_others_once_it_is_released(
     root: str, act: str
