@@ -31,10 +31,7 @@ def counts_the_time_to_live_from_the_reply() -> Changes:
     simulated=(Contention,),
 )
 def has_no_deadline() -> Changes:
-    return [
-        (Session, "ended", property(lambda self: self._end)),
-        (Session, "_at_deadline", nothing),
-    ]
+    return [(Session, "ended", property(lambda self: self._end))]
 
 
 @mutant(
@@ -42,16 +39,16 @@ def has_no_deadline() -> Changes:
     simulated=(Contention,),
 )
 def leaves_the_deadline_to_its_timers() -> Changes:
-    at_deadline = Session._at_deadline
+    beat_on_time = Session._beat_on_time
 
     def watch_the_clock(self: Session) -> None:
         if self._timers.clock.now() >= self._deadline:
             self.end(self._too_late())
-        at_deadline(self)
+        beat_on_time(self)
 
     return [
         (Session, "ended", property(lambda self: self._end)),
-        (Session, "_at_deadline", watch_the_clock),
+        (Session, "_beat_on_time", watch_the_clock),
     ]
 
 

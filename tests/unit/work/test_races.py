@@ -25,8 +25,8 @@ from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
 from coordlock.types import WorkQueueStats
-from coordlock.work.consumption import Consumption
 from coordlock.work.item import Item
+from coordlock.work.running import next_item
 from coordlock.work.workers import Workers
 
 BOUND = 30.0
@@ -340,7 +340,7 @@ def test_an_item_that_a_worker_gets_meanwhile_is_not_removed(
 
 
 def test_a_claim_that_no_caller_got_counts_for_nothing(client: coordlock.Client) -> None:
-    queue = client.work_queue("q", max_failures=1, max_deliveries=1)
+    queue = client.work_queue("q", max_failures=1)
     queue.put(b"one")
     backend = backend_of(client)
     write, answers = backend.write, []
@@ -372,18 +372,6 @@ def test_deploys_count_as_deliveries_and_not_as_failures(client: coordlock.Clien
         assert item.release() is True
     queue.take(BOUND).nack()
     assert [one.failures for one in queue.dead()] == [1]
-
-
-def test_an_item_is_dead_after_the_deliveries_that_an_option_allows(
-    client: coordlock.Client,
-) -> None:
-    queue = client.work_queue("q", max_deliveries=2)
-    queue.put(b"one")
-    for _ in range(2):
-        queue.take(BOUND).release()
-    assert queue.try_take() is None
-    [dead] = queue.dead()
-    assert (dead.deliveries, dead.failures, dead.reason) == (2, 0, "delivered 2 times")
 
 
 def test_of_two_threads_that_end_an_item_the_loser_hears_that_it_has_ended(
@@ -425,7 +413,7 @@ def test_removed_items_are_gone_and_those_at_work_stay(client: coordlock.Client)
     assert queue.stats() == WorkQueueStats(0, 0, 0, 0)
 
 
-def test_a_loop_ends_when_nothing_comes_and_keeps_to_its_concurrency(
+def test_a_loop_ends_when_nothing_comes_and_asks_for_a_with_block(
     client: coordlock.Client,
 ) -> None:
     queue = client.work_queue("q")
@@ -437,14 +425,10 @@ def test_a_loop_ends_when_nothing_comes_and_keeps_to_its_concurrency(
             done.append(int(item.data))
     assert done == [0, 1, 2, 3, 4]
     queue.put(b"6")
-    queue.put(b"7")
     items = queue.consume()
     next(items)
     with pytest.raises(RuntimeError, match="write `with item:`"):
         next(items)
-    both = queue.consume(concurrency=2, timeout=0.1)
-    assert next(both).data == b"7"
-    assert list(both) == []
 
 
 def test_a_loop_goes_on_after_an_outage_and_logs_one_warning_for_it(
@@ -459,8 +443,10 @@ def test_a_loop_goes_on_after_an_outage_and_logs_one_warning_for_it(
             raise errors.pop()
         return (yield from queue._take())
 
-    with next(Consumption(client._access.engine, "q", take, 1, None)) as item:
-        assert item.data == b"one"
+    item = run(next_item(client._access.engine, "q", take, None))
+    assert item is not None
+    assert item.data == b"one"
+    item.ack()
     assert flush(BOUND)
     assert caplog.text.count("takes items again when the service answers") == 1
 
