@@ -17,7 +17,7 @@ from coordlock.model.admission import blockers
 from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.driver import Steps
-from tests.mutants.mutant import Changes, mutant
+from tests.mutants.mutant import SUITES, Changes, mutant
 from tests.simulation.converting import ConvertingReaders
 
 
@@ -87,8 +87,8 @@ def counts_as_weaker_too_late() -> Changes:
 
 @mutant(
     "An upgrade that was given up keeps readers out.",
-    simulated=(ConvertingReaders,),
-    rare=True,
+    SUITES + "TestConversionOnMemory"
+    "::test_a_conversion_that_times_out_leaves_the_grant_and_keeps_nobody_out",
 )
 def never_takes_a_conversion_back() -> Changes:
     settled = _UpgradeableGrant._settled

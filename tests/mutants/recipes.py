@@ -25,7 +25,7 @@ from coordlock.work.producer import Producer
 from coordlock.work.records import Ended, entry_in
 from coordlock.work.store import Store
 from coordlock.work.workers import Worker, Workers
-from tests.mutants.mutant import Changes, mutant
+from tests.mutants.mutant import SUITES, Changes, mutant
 from tests.simulation.electing import Electing
 from tests.simulation.gathering import Gathering
 from tests.simulation.valuing import Valuing
@@ -79,8 +79,7 @@ def publishes_several_at_once() -> Changes:
 
 @mutant(
     "What is published anew is said to be there, and is not.",
-    simulated=(Electing,),
-    rare=True,
+    SUITES + "TestElectionOnMemory::test_a_leader_is_known_by_what_it_publishes",
 )
 def publishes_what_was_first_for_ever() -> Changes:
     def publish(self: Publisher, make: Callable[[], bytes]) -> Promise[None]:
@@ -132,7 +131,10 @@ def writes_one_key_after_the_other() -> Changes:
     return [(value, "send", send_each)]
 
 
-@mutant("A write without an answer is sent again.", simulated=(Valuing,), rare=True)
+@mutant(
+    "A write without an answer is sent again.",
+    "tests/unit/test_values.py::test_a_write_without_an_answer_is_made_at_most_once_and_says_so",
+)
 def writes_again_what_was_not_answered() -> Changes:
     send = value.send
 
@@ -178,7 +180,10 @@ def claims_again_with_an_old_token() -> Changes:
     return [(Workers, "get", worker)]
 
 
-@mutant("A claim that no caller got counts as a failure.", simulated=(Working,), rare=True)
+@mutant(
+    "A claim that no caller got counts as a failure.",
+    "tests/unit/work/test_races.py::test_a_claim_that_no_caller_got_counts_for_nothing",
+)
 def blames_an_item_that_nobody_got() -> Changes:
     of = Ended.of
 

@@ -39,8 +39,8 @@ def withdraws_once() -> Changes:
 
 @mutant(
     "A request that arrives after the removal leaves a contender that nothing removes.",
-    simulated=(Contention,),
-    rare=True,
+    "tests/unit/kernel/test_ticket.py"
+    "::test_a_request_that_is_being_sent_after_a_refusal_leaves_nothing_behind",
 )
 def never_looks_for_what_came_late() -> Changes:
     return [(coordlock.kernel.removal, "_CONFIRMATIONS_S", ())]
@@ -88,7 +88,6 @@ def says_held_whatever_has_happened() -> Changes:
         return True
 
     return [
-        (Ticket, "removed_by_service", nothing),
         (Grant, "release", blocking(held_anyway)),
         (AsyncGrant, "release", awaiting(held_anyway)),
     ]
@@ -111,8 +110,8 @@ def takes_its_own_removal_for_another_ones() -> Changes:
 
 @mutant(
     "What a signal handler struck stays in the queue.",
-    "tests/unit/test_interrupts.py"
-    "::test_wherever_a_signal_handler_raises_the_lock_is_free_at_the_next_sweep[memory-23-acquire]",
+    "tests/unit/kernel/test_ticket.py"
+    "::test_a_removal_that_ctrl_c_ended_counts_though_its_repetition_finds_nothing",
 )
 def never_sweeps() -> Changes:
     return [(coordlock.kernel.tickets.Tickets, "sweep", nothing)]

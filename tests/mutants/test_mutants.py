@@ -69,7 +69,7 @@ def test_the_home_of_a_promise_fails_on_a_mutant(mutant: Mutant, test: str) -> N
             "-x",
             "-p",
             "tests.mutants.planted",
-            "--timeout=60",
+            "--timeout=20",
             test,
         ],
         cwd=ROOT,

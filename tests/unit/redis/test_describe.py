@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NoReturn
 
 import pytest
@@ -23,6 +24,12 @@ def warned(fields: dict[str, str]) -> str:
 
 def test_a_file_that_cannot_be_written_is_told() -> None:
     assert "file failed" in warned({"aof_last_write_status": "err"})
+
+
+def test_replicas_that_are_missing_are_told() -> None:
+    question = replace(QUESTION, replicas=2)
+    warnings = [text for is_well, text in findings(FIELDS, question) if not is_well]
+    assert any("nothing is granted" in text for text in warnings)
 
 
 def test_what_nobody_foresaw_ends_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
