@@ -31,7 +31,7 @@ from coordlock.runtime.promise import Promise, all_of, settled
 from coordlock_zookeeper.data_session import DataSession
 from coordlock_zookeeper.errors import SERVICE, closed
 from coordlock_zookeeper.nodes import Layout
-from coordlock_zookeeper.places import FolderPlace, KeyPlace, Place, QueuePlace
+from coordlock_zookeeper.places import DataPlace, Place, QueuePlace
 from coordlock_zookeeper.requests import Answer, Requests
 from coordlock_zookeeper.session import ZookeeperSession
 
@@ -139,7 +139,7 @@ class Observations:
     def _place(self, where: Queue | str) -> Place[Any]:
         if isinstance(where, Queue):
             return QueuePlace(where.name, self._layout)
-        return (FolderPlace if where.endswith("/") else KeyPlace)(where)
+        return DataPlace(where)
 
     def _round(self, key: object, place: Place[Any], requests: Requests) -> Steps[bool]:
         """Read what is to be read; whether that proves a state, or the one before is the newest."""
