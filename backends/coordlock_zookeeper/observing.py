@@ -214,21 +214,25 @@ class Observations:
 
     def _probe(self, session: ZookeeperSession) -> Steps[None]:
         """Send probes while something is observed; silence is a doubt."""
-        while True:
-            with self._lock:
-                if self._probed is not session:
-                    return
-                if not self._known_at or session.has_ended:
-                    self._probed = None
-                    return
-            take = partial(self._probed_at, self._now())
-            answered = self._ask(session.requests, Transaction([]), take)
-            yield sleep(self._timers, session.ttl() / _PROBES)
-            if not answered.done():
-                self._is_silent = True
-                self._doubt()
-                yield settled(answered)
-                self._is_silent = False
+        try:
+            while True:
+                with self._lock:
+                    if self._probed is not session:
+                        return
+                    if not self._known_at or session.has_ended:
+                        self._probed = None
+                        return
+                take = partial(self._probed_at, self._now())
+                answered = self._ask(session.requests, Transaction([]), take)
+                yield sleep(self._timers, session.ttl() / _PROBES)
+                if not answered.done():
+                    self._is_silent = True
+                    self._doubt()
+                    yield settled(answered)
+                    self._is_silent = False
+        except BaseException:  # no timers, or Ctrl-C: the next reading begins it again
+            self._is_silent, self._probed = False, None
+            raise
 
     def _probed_at(self, sent: float, _: object, zxid: int) -> None:
         """A probe was answered, behind the events of all earlier changes.
