@@ -40,7 +40,8 @@ demo: ## Show locks, waiters and a crash; URL=... to use a running etcd, ZooKeep
 # Up to three tests that failed are repeated, once and alone, and named: a machine that stands still for
 # seconds must not stop a change. pytest's status 1 says that tests failed, and nothing else went wrong.
 # A test that a stall can fail is mended, or quarantined by name in tests/conftest.py.
-tests = $(python) -m pytest -n $(WORKERS) --durations=25
+# Django needs PostgreSQL 14.
+tests = $(python) -m pytest -n $(WORKERS) --durations=25 $(if $(filter postgresql-13,$(RELEASE)),-k "not django")
 failed := .pytest_cache/v/cache/lastfailed
 test: check servers ## Set everything up, then run the linters and the tests; ARGS=... for pytest
 	@$(tests) --dist worksteal -m "not long" --cache-clear $(ARGS) || { \
@@ -49,7 +50,7 @@ test: check servers ## Set everything up, then run the linters and the tests; AR
 		$(python) -m pytest -m "not long" --last-failed $(ARGS) -n 0; }
 
 # They wait little, and each worker collects them all.
-test-fast: WORKERS := 4
+test-fast: WORKERS := 3
 test-fast: setup ## Run the tests that need no servers; ARGS=... for pytest
 	$(tests) --dist worksteal --without=etcd,pgbouncer,postgres,prometheus,redis,spin,zookeeper \
 		-m "not faults and not long and not slow" tests/contract tests/docs tests/simulation tests/unit $(ARGS)

@@ -14,7 +14,7 @@
  * Each of these takes one rule away, and must fail:
  * NO_EPOCH        tokens are the sequence's alone
  * COUNTED_EPOCH   the number of an epoch is not dated (with RESTORE)
- * NO_PAUSE        a new epoch grants at once
+ * SHORT_PAUSE     a new epoch grants before a ttl is over (with TTL=2)
  * OLD_WAITERS     a waiter of an earlier epoch may still be granted
  * OLD_GRANTS      a heartbeat renews a session of an earlier epoch
  * OLD_GUARDS      a contender of an earlier epoch may still be guarded (with GUARD)
@@ -29,7 +29,11 @@
 #ifndef TTL
 #define TTL 1
 #endif
+#ifdef SHORT_PAUSE
+#define PAUSE (TTL - 1)
+#else
 #define PAUSE TTL             /* the longest ttl that the schema allows */
+#endif
 #define BIT(c) (1 << (c))
 #define HAS(set, c) ((set) & BIT(c))
 
@@ -49,11 +53,7 @@ byte guarded;                 /* clients whose guarded transaction is open on th
 byte last;                    /* the highest token that was granted */
 
 #define IS_OLD(c) (db.token[c] / 8 < db.epoch)
-#ifdef NO_PAUSE
-#define QUIET false
-#else
 #define QUIET (db.epoch > 1 && now < db.since + PAUSE)
-#endif
 #ifdef OLD_GRANTS
 #define RENEWS(c) true
 #else

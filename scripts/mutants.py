@@ -2,11 +2,12 @@
 
 ``draw`` picks faults with cosmic-ray's operators and writes them to ``tests/mutants/drawn.json``:
 file, line, operator, the line before and after, and the function around it, by which a fault is
-found again after its file moved. ``run`` plants each in a copy of the tree and runs the tests that
-need no servers: those of the fault's own room first. With ``--whole`` it runs the whole suite on
-what survives them. It prints a table, and keeps each result in ``build/mutants/results.json``, so
-that a run goes on where it stopped. ``record`` adds what was caught to the list: a later run fails
-if it misses one of these.
+found again after its file moved. It replaces listed faults whose lines have gone by others of the
+same room. ``run`` plants each fault in a copy of the tree. First it runs the test that caught the
+fault last time, then those that need no servers, of the fault's own room first, and with
+``--whole`` the whole suite. It prints a table, and keeps each result in
+``build/mutants/results.json``, so that a run goes on where it stopped. ``record`` adds what was
+caught to the list: a later run fails if it misses one of these.
 """
 
 from __future__ import annotations
@@ -98,30 +99,41 @@ def made(path: Path, name: str, occurrence: int) -> Fault | None:
     }
 
 
-def draw(seed: int, count: int) -> None:
-    """Write a list of faults, as many from each room, at most one a line."""
+def places(room: str) -> list[tuple[Path, str, int]]:
+    """Where each operator can change the code of a room."""
     from cosmic_ray.ast import ast_nodes, get_ast_from_path
     from cosmic_ray.plugins import get_operator, operator_names
 
-    chance = random.Random(seed)
     names = filter(OPERATORS.fullmatch, sorted(operator_names()))
     operators = {name: get_operator(name)() for name in names}
-    drawn: list[Fault] = []
-    for room in ROOMS:
-        places: list[tuple[Path, str, int]] = []
-        for path in sorted(path for path in (ROOT / room).rglob("*.py") if "_pb2" not in path.name):
-            nodes = list(ast_nodes(get_ast_from_path(path)))
-            for name, operator in operators.items():
-                found = sum(len(list(operator.mutation_positions(node))) for node in nodes)
-                places += [(path, name, occurrence) for occurrence in range(found)]
-        chance.shuffle(places)
-        faults: dict[tuple[str, int], Fault] = {}
-        while len(faults) < count // len(ROOMS):
-            if fault := made(*places.pop()):
-                faults.setdefault((fault["file"], fault["line"]), fault)
-        drawn += [faults[place] for place in sorted(faults)]
-    DRAWN.write_text(json.dumps({"seed": seed, "faults": drawn}, indent=1) + "\n")
-    print(f"wrote {len(drawn)} faults to {DRAWN.relative_to(ROOT)}")
+    found: list[tuple[Path, str, int]] = []
+    for path in sorted(path for path in (ROOT / room).rglob("*.py") if "_pb2" not in path.name):
+        nodes = list(ast_nodes(get_ast_from_path(path)))
+        for name, operator in operators.items():
+            count = sum(len(list(operator.mutation_positions(node))) for node in nodes)
+            found += [(path, name, occurrence) for occurrence in range(count)]
+    return found
+
+
+def draw(seed: int, count: int) -> None:
+    """Fill the list with faults, as many from each room, at most one a line."""
+    listed: Fault = json.loads(DRAWN.read_text()) if DRAWN.exists() else {"faults": [None] * count}
+    faults: list[Fault | None] = listed["faults"]
+    lines = [fault and find(ROOT, fault) for fault in faults]
+    chance = random.Random(seed)
+    for number, room in enumerate(ROOMS):
+        mine = range(number * len(faults) // len(ROOMS), (number + 1) * len(faults) // len(ROOMS))
+        gone = [at for at in mine if not lines[at]]
+        choice = places(room) if gone else []
+        chance.shuffle(choice)
+        for at in gone:
+            while (fault := made(*choice.pop())) is None or find(ROOT, fault) in lines:
+                pass
+            lines[at] = find(ROOT, fault)
+            if faults[at]:
+                fault["redrawn"] = f"the line is gone; seed {seed}"
+            faults[at] = fault
+    DRAWN.write_text(json.dumps({"seed": seed, **listed}, indent=1) + "\n")
 
 
 def find(tree: Path, fault: Fault) -> tuple[Path, int] | None:
@@ -135,7 +147,7 @@ def find(tree: Path, fault: Fault) -> tuple[Path, int] | None:
             is_elsewhere = path != tree / fault["file"]
             for line, text in enumerate(source.split("\n"), 1):
                 if text == fault["before"]:
-                    is_other = scope(source, line) != fault["scope"]
+                    is_other = not fault["scope"] or scope(source, line) != fault["scope"]
                     if not (is_elsewhere and is_other):
                         away = abs(line - fault["line"])
                         found.append((is_other, is_elsewhere, away, path, line))
@@ -162,13 +174,15 @@ def tests(tree: Path, workers: int, *arguments: str) -> tuple[str, str]:
         )
     except subprocess.TimeoutExpired:
         return "caught", "the tests did not end"
-    if done.returncode == 0:
+    if done.returncode == 0 or "no tests ran" in done.stdout:  # that test may have gone
         return "survived", ""
     if failed := re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE):
         return "caught", failed[1]
     output = done.stdout + done.stderr
     if hung := re.search(r'/(tests/\S+\.py)", line \d+, in (test_\w+)', output):
         return "caught", f"{hung[1]}::{hung[2]} did not end"
+    if "+ Timeout +" in output:  # a fixture hung
+        return "caught", f"{arguments[-1]} did not end"
     return "caught", output.strip()[-200:]
 
 
@@ -189,6 +203,8 @@ def stages(tree: Path, fault: Fault, whole: bool) -> dict[str, tuple[str, ...]]:
     room = Path(fault["file"]).parts[1].removeprefix("coordlock_")
     own = f"tests/unit/{room}"
     suites: dict[str, tuple[str, ...]] = {}
+    if "caught" in fault:
+        suites["again"] = (fault["caught"].partition("[")[0].partition(" ")[0],)
     if (tree / own).is_dir():
         suites["own"] = (*fast, own)
     rest = ("--ignore", own, "--ignore=tests/unit/bench")
@@ -202,6 +218,8 @@ def stages(tree: Path, fault: Fault, whole: bool) -> dict[str, tuple[str, ...]]:
 
 def try_out(tree: Path, fault: Fault, result: Fault, whole: bool, workers: int) -> Fault:
     """The outcome of a fault, after the stages that an earlier run of this script left."""
+    if "equivalent" in fault:
+        return {"outcome": "equivalent"}
     if (place := find(tree, fault)) is None:
         return {"outcome": "gone"}
     path, line = place
@@ -215,7 +233,8 @@ def try_out(tree: Path, fault: Fault, result: Fault, whole: bool, workers: int) 
         for stage, arguments in stages(tree, fault, whole).items():
             if result.get("outcome") == "caught" or stage in survived:
                 continue
-            outcome, by = tests(tree, workers, *arguments)
+            spread = 0 if stage == "again" else workers  # to start workers takes longer than a test
+            outcome, by = tests(tree, spread, *arguments)
             result = {"outcome": outcome, "seconds": round(time.monotonic() - began)}
             if outcome == "caught":
                 return {**result, "stage": stage, "by": by}
@@ -241,7 +260,7 @@ def run(workers: int, whole: bool, only: list[int]) -> int:
         place = f"{fault['file']}:{fault['line']} {fault['operator']}"
         why = fault.get("equivalent") or result.get("by", "")
         print(
-            f"{number:3} {result['outcome']:8} {result.get('stage', ''):10} "
+            f"{number:3} {result['outcome']:10} {result.get('stage', ''):10} "
             f"{result.get('seconds', 0):5} s  {place}  {why}",
             flush=True,
         )
@@ -251,12 +270,14 @@ def run(workers: int, whole: bool, only: list[int]) -> int:
 
 
 def record() -> None:
-    """Write to the list which test caught a fault: what the suite finds, it must always find."""
+    """Write to the list what caught each fault, so that it must be caught, and where it is now."""
     listed = json.loads(DRAWN.read_text())
     results = json.loads(RESULTS.read_text())
     for number, fault in enumerate(listed["faults"], 1):
         if results.get(str(number), {}).get("outcome") == "caught":
             fault["caught"] = results[str(number)]["by"]
+        if place := find(ROOT, fault):
+            fault["file"], fault["line"] = str(place[0].relative_to(ROOT)), place[1]
     DRAWN.write_text(json.dumps(listed, indent=1) + "\n")
 
 

@@ -331,10 +331,9 @@ class EtcdBackend(EtcdSession):
         waiters: Sequence[Contender] = (),
         changes: bool = False,
     ) -> Callable[[], None]:
-        own = contender.session == keys.session(self._lease)
         prefix = self._layout.queue_of(keys.key_of(contender))
         return self._watcher.watch(
-            contender, revision, on_departure, waiters, prefix=prefix, own=own, changes=changes
+            contender, revision, on_departure, waiters, prefix=prefix, changes=changes
         )
 
     # Data and observations

@@ -71,15 +71,14 @@ class Watcher:
         waiters: Sequence[Contender] = (),
         *,
         prefix: bytes = b"",
-        own: bool = False,
         changes: bool = False,
     ) -> Callable[[], None]:
         """See `Backend.watch`.
 
-        ``prefix``: what the keys of its queue start with. ``own``: ``contender`` is this client's.
+        ``prefix``: what the keys of its queue start with.
         """
         version = contender.version if changes else 0
-        wanted = Watch(contender, own and not changes, revision + 1, version)
+        wanted = Watch(contender, revision + 1, version)
         has_left = is_unsure = False
         with self._lock:
             if self.host.closed:
@@ -122,9 +121,8 @@ class Watcher:
         And end the watches on queues that have been left: nothing may be reported there any more.
         """
         with self._lock:
-            now = self._clock.now()
-            for queue in [one for one in self._queues.values() if one.is_unused(now)]:
-                self._end(queue)
+            for queue in list(self._queues.values()):
+                self._end_unused(queue)
         if self._clock.now() - self._rechecked_at >= RECHECK_INTERVAL_S:
             self._rechecked_at = self._clock.now()
             with self._lock:
@@ -166,12 +164,10 @@ class Watcher:
         self._sent.pop(watch, None)
         self.host.unwatch(watch.id)
 
-    def _end(self, queue: EtcdWatch) -> None:
-        """Watch one by one what ``queue`` has served."""
-        self._drop(queue)
-        self._queues.pop(queue.key, None)
-        for watch in queue.drop_all():
-            self._serve(watch, None)
+    def _end_unused(self, queue: EtcdWatch) -> None:
+        if queue.end and queue.is_unused(self._clock.now()):
+            self._drop(queue)
+            self._queues.pop(queue.key, None)
 
     def _unwatch(self, watch: Watch) -> None:
         served_by = watch.served_by
@@ -215,8 +211,7 @@ class Watcher:
                 if response.created:
                     self._unsure += target.created(response.header.revision)
                 over = target.report(response.events)
-                if target.end and target.is_unused(self._clock.now()):
-                    self._end(target)
+                self._end_unused(target)
             unsure: list[Watch] = []
             if response.created and response.watch_id >= self._read_at:
                 unsure, self._unsure = self._unsure, []

@@ -41,8 +41,6 @@ class Watch(Watched):
     """One contender that is watched, for all waiters.
 
     Attributes:
-        contender: the contender that is watched.
-        own: whether it is this client's own contender.
         start: the revision from which it must be watched: the contender was there just before.
         version: the version of the value whose change counts, too; 0 where only departures do.
         name: the contender's key in etcd. It may have several contenders, one after another.
@@ -51,21 +49,10 @@ class Watch(Watched):
         is_covered: whether that reports for certain what this waits for.
     """
 
-    __slots__ = (
-        "contender",
-        "is_covered",
-        "name",
-        "order",
-        "own",
-        "served_by",
-        "start",
-        "version",
-    )
+    __slots__ = ("is_covered", "name", "order", "served_by", "start", "version")
 
-    def __init__(self, contender: Contender, own: bool, start: int, version: int = 0) -> None:
+    def __init__(self, contender: Contender, start: int, version: int = 0) -> None:
         super().__init__((contender.key, contender.order, version))
-        self.contender = contender
-        self.own = own
         self.start = start
         self.version = version
         self.name = key_of(contender)
@@ -107,8 +94,6 @@ class EtcdWatch:
         self.used = used
         #: Where etcd filed it; and after which revision all departures are known or to come.
         self._filed = self._since = math.inf
-        #: The newest revision that it has reported.
-        self._seen = 0
         self._left: dict[bytes, int] = {}
         #: Of those before the order ``_listed``, all that have not left, by key: their orders.
         self._there: dict[bytes, int] = {}
@@ -121,12 +106,12 @@ class EtcdWatch:
         return self._filed < math.inf
 
     def is_unused(self, now: float) -> bool:
-        """Whether the client has not been there for a while, and waits for no departure."""
-        return self.used + UNUSED_S < now and all(watch.own for watch in self._watches.values())
+        """Whether the client has not been there for a while, and awaits no departure."""
+        return self.used + UNUSED_S < now and not self._watches
 
     def created(self, revision: int) -> list[Watch]:
         """It is filed: etcd reports what happens after ``revision``; those it does not cover."""
-        self._filed = self._since = self._seen = revision
+        self._filed = self._since = revision
         for watch in self._watches.values():
             watch.is_covered = watch.start > revision
         return [watch for watch in self._watches.values() if not watch.is_covered]
@@ -169,26 +154,15 @@ class EtcdWatch:
         del self._watches[watch.name]
         return not self.end
 
-    def drop_all(self) -> list[Watch]:
-        """Serve no watch any longer; those that were."""
-        served = list(self._watches.values())
-        self._watches = {}
-        for watch in served:
-            if watch.is_covered:
-                watch.start = max(watch.start, self._seen + 1)
-            watch.served_by, watch.is_covered = None, False
-        return served
-
     def has_left(self, key: bytes, order: int) -> bool:
         """Whether etcd has reported that the contender ``key``, created at ``order``, has left."""
         return self._left.get(key, 0) > order
 
     def report(self, events: Sequence[pb.Event]) -> list[Watch]:
-        """Take what etcd reports; the watches that are over, the client's own first."""
+        """Take what etcd reports; the watches that are over."""
         over = []
         for event in events:
             key, revision = event.kv.key, event.kv.mod_revision
-            self._seen = revision
             if event.type == pb.Event.DELETE:
                 self._left.pop(key, None)  # the latest come last
                 self._left[key] = revision
@@ -199,4 +173,4 @@ class EtcdWatch:
                 over.append(watch)
         while len(self._left) > MAX_DEPARTURES:
             self._since = max(self._since, self._left.pop(next(iter(self._left))))
-        return sorted(over, key=lambda watch: not watch.own)
+        return over

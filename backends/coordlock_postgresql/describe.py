@@ -12,7 +12,7 @@ from coordlock.backend import ServiceInfo
 from coordlock.runtime.promise import Promise, in_thread
 from coordlock_postgresql.access import Server
 from coordlock_postgresql.errors import translate
-from coordlock_postgresql.listening import Listening
+from coordlock_postgresql.listening import ARRIVAL_S, Listening
 
 __all__ = ["describe"]
 
@@ -45,7 +45,7 @@ def _findings(
 ) -> Iterator[tuple[bool, str]]:
     if listening is None:
         yield True, "listen=off: waiting clients look for departures every 20 ms to 1 s"
-    elif listening.problem:
+    elif listening.tested.wait(2 * ARRIVAL_S) and listening.problem:
         yield False, listening.problem
     [[used, most]] = connection.execute(
         "SELECT count(*), current_setting('max_connections')::int FROM pg_stat_activity "

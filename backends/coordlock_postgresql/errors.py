@@ -47,6 +47,7 @@ _REFUSED: Final = (
     "no password supplied",
     "no pg_hba.conf entry",
     "certificate verify failed",
+    "does not match host name",
     "requires a valid client certificate",
 )
 #: The same, from a server that speaks something else.
@@ -62,7 +63,9 @@ def translate(error: BaseException) -> BackendError:
     """The error for a request that raised ``error``."""
     if isinstance(error, BackendError):
         return error
-    text = " ".join((str(error) or type(error).__name__).split("CONTEXT:")[0].split())
+    # Without the statement and where in it.
+    primary = error.diag.message_primary if isinstance(error, errors.Error) else None
+    text = " ".join((primary or str(error) or type(error).__name__).split())
     advice = next((advice for kind, advice in _ADVICE if isinstance(error, kind)), "")
     if isinstance(error, errors.InsufficientPrivilege) and "schema coordlock" in text:
         advice = "the role needs GRANT USAGE ON SCHEMA coordlock"

@@ -22,7 +22,7 @@ from coordlock.runtime.process import THREAD
 from coordlock_postgresql.access import Server
 from coordlock_postgresql.errors import SERVICE, translate
 
-__all__ = ["PROBE", "Listening", "NewsListener"]
+__all__ = ["ARRIVAL_S", "PROBE", "Listening", "NewsListener"]
 
 log = Log("coordlock")
 
@@ -56,6 +56,7 @@ class Listening:
     Attributes:
         is_live: whether messages arrive.
         problem: why messages do not arrive, for people; empty where they do.
+        tested: set once one of them is known.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Listening:
     ) -> None:
         self.is_live = False
         self.problem = ""
+        self.tested: Final = threading.Event()
         self._server: Final = server
         self._channel: Final = channel
         self._listener: Final = listener
@@ -107,6 +109,7 @@ class Listening:
                 if not self._closed.is_set():
                     log.debug("%s: the connection that listens: %s", SERVICE, reason)
                 self.problem = reason
+                self.tested.set()
                 was_live, self.is_live = self.is_live, False
                 if was_live and not self._closed.is_set():
                     self._listener.on_silence(reason)
@@ -126,6 +129,7 @@ class Listening:
                     self._listener.on_message(notice.payload)
                 elif not self.is_live:
                     self.is_live, self.problem = True, ""
+                    self.tested.set()
                     self._listener.on_live()
             if not self.is_live and not self.problem:
                 self.problem = (
@@ -133,4 +137,5 @@ class Listening:
                     "work, and clients look for departures every 20 ms to 1 s; to be notified, "
                     "give the server itself as listen=host:port"
                 )
+                self.tested.set()
                 log.warning("%s: %s", SERVICE, self.problem)

@@ -117,7 +117,8 @@ class Requests:
         return within(self._timers, done, self._server.timeout)
 
     def _send(self, request: _Request[Any], connection: PGconn) -> None:
-        given = json.dumps({**self._common, **request.arguments}).encode()
+        # A database without an encoding, SQL_ASCII, knows no escapes, and keeps these bytes.
+        given = json.dumps({**self._common, **request.arguments}, ensure_ascii=False).encode()
         statement = f"CALL coordlock.request('{request.verb}', $1)".encode()
         connection.send_query_params(statement, [given])
         request.until = min(self._timers.clock.now() + request.patience, self._until)

@@ -50,7 +50,7 @@ def entries(session: str, added: Sequence[Entry], *, unless_blocked: bool) -> li
             int(claim is Mode.EX),
             compatible(claim),
             claim.of if isinstance(claim, Permit) else 0,
-            int(isinstance(claim, Convertible) and claim.update),
+            int(isinstance(claim, Convertible)),
         )
     return arguments
 

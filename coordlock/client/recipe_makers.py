@@ -110,7 +110,6 @@ class _Makers(
         *,
         max_depth: int | None = None,
         max_failures: int = 10,
-        max_deliveries: int | None = None,
         retry_delay: Duration = 0,
         max_retry_delay: Duration | None = None,
         timeout: Timeout = DEFAULT,
@@ -120,13 +119,12 @@ class _Makers(
         """The work queue ``name``: producers put items, workers do them. Nothing is sent yet.
 
         These limits apply to this client. It puts nothing while ``max_depth`` items wait. An item
-        that has failed ``max_failures`` times, or was delivered ``max_deliveries`` times (None for
-        no limit), is dead: it is kept, and nobody takes it. A failed item is ready again after
-        ``retry_delay`` seconds. With ``max_retry_delay``, each delay is twice the one before, up to
-        that, and drawn at random from its upper half. ``timeout`` in seconds is the default of
-        ``take``: None waits for ever, 0 looks once. A worker loses an item after ``max_hold``
-        seconds (0.1 s to 30 days, None for no limit), by default the client's. ``label`` is what
-        others see of its workers beside host and pid.
+        that has failed ``max_failures`` times is dead: it is kept, and nobody takes it. A failed
+        item is ready again after ``retry_delay`` seconds. With ``max_retry_delay``, each delay is
+        twice the one before, up to that, and drawn at random from its upper half. ``timeout`` in
+        seconds is the default of ``take``: None waits for ever, 0 looks once. A worker loses an
+        item after ``max_hold`` seconds (0.1 s to 30 days, None for no limit), by default the
+        client's. ``label`` is what others see of its workers beside host and pid.
 
         Locks and groups of the same name are independent of it. Raises `InvalidName`, ValueError,
         and `Unsupported` where the backend keeps no data.
@@ -138,7 +136,6 @@ class _Makers(
             name,
             max_depth=max_depth,
             max_failures=max_failures,
-            max_deliveries=max_deliveries,
             retry_delay=retry_delay,
             max_retry_delay=max_retry_delay,
             timeout=timeout,

@@ -80,7 +80,7 @@ class Access:
     def warn_of_fork(self) -> None:
         """Say so, where this process's connection endangers a child that is being forked."""
         engine = self._engines.get(PROCESS.id)
-        if engine is None or self._make is None or not engine.was_open:
+        if engine is None or self._make is None or engine.sessions.latest is None:
             return
         if text := engine.backend.fork_warning:
             log.warning("%s: %s", self.settings, text)
@@ -154,7 +154,7 @@ def _finish(engine: Engine) -> None:
     """No caller waits any more. Idempotent."""
     try:
         # Before the tickets are looked at: the last one may be forgotten meanwhile.
-        engine.tickets.on_forgotten = partial(_leave_once_gone, engine)
+        engine.tickets.when_empty = partial(_leave, engine)
         _withdraw_all(engine)  # those that have come meanwhile, or all, after a signal
         if not _must_stay(engine):
             _leave(engine)
@@ -182,11 +182,6 @@ def _must_stay(engine: Engine) -> bool:
     return any(ticket.session.shared for ticket in engine.tickets)
 
 
-def _leave_once_gone(engine: Engine) -> None:
-    if not engine.tickets:
-        _leave(engine)
-
-
 def _leave(engine: Engine) -> None:
     _disconnect(engine)
     engine.timers.close()
@@ -199,18 +194,15 @@ def _disconnect(engine: Engine) -> Promise[None]:
 
 def _close_when_unused(engine: Engine) -> None:
     """Close ``engine``, which was dropped, once nothing is held or waited for."""
-    engine.tickets.on_forgotten = partial(_close_if_unused, engine)
-    _close_if_unused(engine)
-
-
-def _close_if_unused(engine: Engine) -> None:
-    if not engine.closed and all(ticket.is_leaving for ticket in engine.tickets):
-        soon(engine.timers, partial(_close_abandoned, engine))
+    close_it = partial(_close_abandoned, engine)
+    engine.tickets.when_empty = partial(soon, engine.timers, close_it)
+    if not engine.tickets:
+        close_it()
 
 
 def _close_abandoned(engine: Engine) -> None:
-    closing = run_in_background(close(engine))
-    closing.add_done_callback(lambda _: _abandoned.discard(engine))
+    if not engine.closed:
+        run_in_background(close(engine)).add_done_callback(lambda _: _abandoned.discard(engine))
 
 
 @atexit.register

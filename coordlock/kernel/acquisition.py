@@ -37,8 +37,7 @@ Queues = tuple[Snapshot, ...]
 
 #: In how many sessions an acquire tries to enter its queues before it raises `SessionLost`.
 _SESSION_ATTEMPTS: Final = 3
-#: For how many seconds a refused try is remembered, and of how many queues at most.
-_REMEMBERED_S: Final = 30.0
+#: Of how many queues a refused try is remembered, until one is granted.
 _REMEMBERED_QUEUES: Final = 1024
 #: Seconds between two attempts where the service keeps no order: the first, and what they double
 #: to, each at random.
@@ -55,13 +54,14 @@ def acquisition(
     announcement: Announcement | None = None,
     kind: str = "lock",
     name: str | None = None,
+    max_hold: float | None = None,
 ) -> Steps[Ticket]:
     """Acquire the queues in ``claims``, each as its claim, all at once; the granted ticket.
 
     It ends after ``timeout`` seconds; None waits for ever, and 0 tries once. ``caller`` is warned
     when it waits for itself. ``label`` is shown in place of the client's. The contender publishes
     ``announcement`` from the beginning. ``kind`` and ``name`` are what errors and the log
-    call it; without a ``name``, that of its queues.
+    call it; without a ``name``, that of its queues. It may be held for ``max_hold`` seconds.
 
     Raises `WaitError`: `AcquireTimeout` when the lock is busy until then, `WaitUnavailable`
     where the service is silent, `SessionLost` or `Evicted` when a contender is lost while it waits,
@@ -102,7 +102,9 @@ def acquisition(
                     queues = yield from attempt.wait(ticket, queues)
                 # The snapshots prove the grant: no contender enters a queue before me, and one
                 # that has left never returns. And I am still there: see `handover`.
-                engine.tickets.grant(ticket, queues, caller)
+                engine.tickets.grant(ticket, queues, caller, max_hold)
+                if once:
+                    _forget_refusals(engine, claims)
                 ticket.waited = engine.clock.now() - began
                 if report.recording is not None:
                     report.recording.granted(ticket)
@@ -297,27 +299,28 @@ class _Acquisition:
 
 def note_refusals(engine: Engine, queues: Iterable[str]) -> None:
     """A try was refused for what is in ``queues``, or is likely to be."""
-    now, noted = engine.clock.now(), engine.refusals
+    refusals = engine.refusals
     with engine.lock:
         for queue in queues:
-            noted.pop(queue, None)
-            noted[queue] = now
-        for queue in list(noted)[:-_REMEMBERED_QUEUES]:
-            del noted[queue]
+            refusals.pop(queue, None)
+            refusals[queue] = None
+        for queue in list(refusals)[:-_REMEMBERED_QUEUES]:
+            del refusals[queue]
+
+
+def _forget_refusals(engine: Engine, queues: Iterable[str]) -> None:
+    """A try for what is in ``queues`` was granted."""
+    for queue in queues:
+        engine.refusals.pop(queue, None)
 
 
 def _looks_first(engine: Engine, claims: Mapping[str, AnyClaim]) -> bool:
     """Whether a try takes no position where it would be refused.
 
-    Where that costs a request more, it does so only if such a try was refused lately.
+    Where that costs a request more, it does so only if the last such try was refused.
     """
     one_step = engine.backend.capabilities.one_step
     is_mode = len(claims) == 1 and not isinstance(next(iter(claims.values())), Permit)
     if one_step == "all" or (one_step == "mode" and is_mode):
         return True
-    return _were_refused(engine, claims)
-
-
-def _were_refused(engine: Engine, queues: Iterable[str]) -> bool:
-    since = engine.clock.now() - _REMEMBERED_S
-    return any(engine.refusals.get(queue, since) > since for queue in queues)
+    return not engine.refusals.keys().isdisjoint(claims)

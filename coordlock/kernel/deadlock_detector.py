@@ -32,7 +32,7 @@ from coordlock.runtime.caller import Caller, described
 from coordlock.runtime.clock import sleep
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise, all_of
+from coordlock.runtime.promise import all_of
 from coordlock.runtime.recorder import RECORDER
 
 __all__ = ["WAITS", "DeadlockDetector", "deadlocks"]
@@ -104,11 +104,7 @@ class DeadlockDetector:
         self._waits.pop(wait, None)  # last: if a signal interrupts this, `_under_way` repeats it
 
     def _start(self) -> None:
-        run_in_background(self._work(), self._engine.aside).add_done_callback(self._stopped)
-
-    def _stopped(self, work: Promise[None]) -> None:
-        if work.exception() is not None:  # such as that of a limit of threads
-            self._is_at_work = False  # the next wait starts it again
+        run_in_background(self._work(), self._engine.aside)
 
     def _work(self) -> Steps[None]:
         next_look = pause = 0.0

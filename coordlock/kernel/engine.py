@@ -23,7 +23,7 @@ from coordlock.kernel.tickets import Tickets
 from coordlock.model.claim import AnyClaim, Convertible
 from coordlock.model.contender import Announcement, Entry, Owner
 from coordlock.runtime.caller import Caller
-from coordlock.runtime.clock import SystemTimers, Timers, sleep, within
+from coordlock.runtime.clock import SystemTimers, Timers, within
 from coordlock.runtime.deadline import ENDING, Cancellation, Deadline, DeadlineReached, checked
 from coordlock.runtime.driver import Call, Steps, bounded
 from coordlock.runtime.log import Log
@@ -81,8 +81,8 @@ class Engine:
         self.sessions: Final = Sessions(backend, settings, self.timers, self.tickets)
         #: Kept when the client was closed; None until that begins.
         self.closing: Promise[None] | None = None
-        #: The queues whose tries were refused lately and when, the latest last.
-        self.refusals: Final[dict[str, float]] = {}
+        #: The queues whose last tries were refused, the latest last.
+        self.refusals: Final[dict[str, None]] = {}
         #: What recipes keep for as long as this client lives.
         self._shared: dict[Hashable, Any] = {}
         #: What `share_while_used` has made and somebody uses, and what was used last.
@@ -96,11 +96,6 @@ class Engine:
     def closed(self) -> bool:
         """Whether the client was closed, or is being closed."""
         return self.closing is not None
-
-    @property
-    def was_open(self) -> bool:
-        """Whether there is a session, or was one."""
-        return self.sessions.was_open
 
     @property
     def is_at_work(self) -> bool:
@@ -161,7 +156,7 @@ class Engine:
         self.check()
         if self.settings.fail_fast:
             self._refuse_in_outage()
-        if not self.was_open:
+        if self.sessions.latest is None:
             yield from self.session()
 
     def session(self) -> Steps[Session]:
@@ -216,10 +211,6 @@ class Engine:
         if self.closing is not None:
             ticket.lose(ClientClosed())
         return ticket
-
-    def limit(self, ticket: Ticket, seconds: float) -> None:
-        """Let ``ticket``, which was granted, be held for ``seconds`` from now."""
-        self.tickets.limit(ticket, seconds)
 
     def held_by(self, caller: Caller, queue: str | None = None) -> list[Ticket]:
         """What ``caller`` was granted by this service, through any client, and holds.
@@ -321,13 +312,13 @@ class Engine:
     def _retry_callbacks(self) -> None:
         """Try again soon: no thread can be started for them, and this one must not wait."""
 
-        def retry(_: object) -> None:
+        def retry() -> None:
             self.callbacks.run(lambda: None)
             if self.callbacks.is_stuck:
                 self._retry_callbacks()
 
         with suppress(ClientClosed):  # whose close makes them
-            sleep(self.timers, _CALLBACK_PAUSE_S).add_done_callback(retry)
+            self.timers.call_at(self.clock.now() + _CALLBACK_PAUSE_S, retry)
 
     def deadline(self, seconds: float | None) -> Deadline | None:
         """The moment ``seconds`` from now; None stays None, which is never."""

@@ -6,9 +6,9 @@ the queue. So what is to be published next is decided when the one before has be
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from coordlock.errors import ClientClosed
@@ -17,12 +17,9 @@ from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.claim import Convertible
 from coordlock.runtime.driver import Steps, run_in_background
-from coordlock.runtime.promise import Promise, failed, resolved
+from coordlock.runtime.promise import Promise, failed, resolved, settled
 
 __all__ = ["Publisher"]
-
-#: What makes the new value of the one before, and the answer.
-_Request = tuple[Callable[[bytes], bytes], Promise[None]]
 
 
 class Publisher:
@@ -34,55 +31,35 @@ class Publisher:
         engine.backend.require("publishing")
         #: The last request to publish something: kept when all before have been answered.
         self.last: Promise[None] = resolved(None)
-        self._requests: deque[_Request] = deque()
-        self._is_at_work = False
+        #: The last one that has begun.
+        self._begun: Promise[None] = self.last
 
-    def publish(self, make: Callable[[bytes], bytes]) -> Promise[None]:
-        """Publish what ``make`` gives for the value that was published before.
+    def publish(self, make: Callable[[], bytes]) -> Promise[None]:
+        """Publish what ``make`` gives when all that was to be published before has been.
 
         The promise is kept when the service has answered, or the contender is leaving. It fails
         when the contender is lost, the client is closed, or the service refuses the value.
         """
         answer: Promise[None] = Promise()
-        self._requests.append((make, answer))
+        begin = partial(self._begin, make, answer)
         try:  # in the timers' thread, where Ctrl-C cannot strike
-            self._engine.timers.call_at(self._engine.clock.now(), self._begin)
+            self._engine.timers.call_at(self._engine.clock.now(), begin)
         except ClientClosed as error:
             answer.fail(error)
-        except RuntimeError:  # no thread can be started
-            self._begin()
         self.last = answer
         return answer
 
-    def _begin(self) -> None:
-        with self._engine.lock:
-            was_at_work, self._is_at_work = self._is_at_work, True
-        if not was_at_work:
-            run_in_background(self._work())
+    def _begin(self, make: Callable[[], bytes], answer: Promise[None]) -> None:
+        before, self._begun = self._begun, answer
+        publishing = run_in_background(self._publish(make, settled(before)))
+        publishing.add_done_callback(answer.follow)
 
-    def _work(self) -> Steps[None]:
-        while (request := self._next()) is not None:
-            make, answer = request
-            try:
-                yield from self._publish(make)
-            except BaseException as error:
-                answer.fail(error)
-                if not isinstance(error, Exception):
-                    self._is_at_work = False
-                    raise
-            else:
-                answer.resolve(None)
-
-    def _next(self) -> _Request | None:
-        with self._engine.lock:
-            self._is_at_work = bool(self._requests)
-            return self._requests.popleft() if self._requests else None
-
-    def _publish(self, make: Callable[[bytes], bytes]) -> Steps[None]:
+    def _publish(self, make: Callable[[], bytes], before: Promise[None]) -> Steps[None]:
+        yield before
         ticket = self._ticket
         [me] = ticket.contenders
         # Decided once: a second attempt that asked for something else would be refused for ever.
-        value = make(me.value or b"")
+        value = make()
         if value == me.value or ticket.is_leaving:
             return
 

@@ -108,29 +108,27 @@ class Recording:
 
     def lost(self, ticket: Ticket, lost: CoordlockError) -> None:
         """The grant has ended by ``lost``."""
-        if not self._is_over:
-            self._is_over = True
-            held = self._clock.now() - self._granted
-            if (reason := _loss(ticket, lost)) is None:
-                RECORDER.record(Released(*self._facts, self._token, held))
-            else:
-                left = 0.0 if reason == "deadline" else ticket.session.remaining
-                RECORDER.record(Lost(*self._facts, self._token, held, reason, str(lost), left))
+        self._finish(ticket, _loss(ticket, lost), str(lost))
 
     def _left(self, ticket: Ticket, _: Promise[bool]) -> None:
         """The service has answered a release: only that says whether the contender was there."""
-        if self._is_over:
-            return
-        if (lost := ticket.end.result()) is not None:  # a signal handler has struck its report
-            self.lost(ticket, lost)
-            return
-        self._is_over = True
-        held = self._clock.now() - self._granted
-        if ticket.found_nothing:
-            text, left = f"{ticket.kind} {ticket.name!r}: {HAD_LEFT}", ticket.session.remaining
-            RECORDER.record(Lost(*self._facts, self._token, held, "evicted", text, left))
+        if (lost := ticket.end.result()) is not None:
+            self.lost(ticket, lost)  # where a signal handler has struck its report
+        elif ticket.found_nothing:
+            self._finish(ticket, "evicted", f"{ticket.kind} {ticket.name!r}: {HAD_LEFT}")
         else:
-            RECORDER.record(Released(*self._facts, self._token, held))
+            self._finish(ticket)
+
+    def _finish(self, ticket: Ticket, reason: LossReason | None = None, text: str = "") -> None:
+        """The grant was lost for that ``reason``, or released. The first end counts."""
+        if not self._is_over:
+            self._is_over = True
+            held = self._clock.now() - self._granted
+            if reason is None:
+                RECORDER.record(Released(*self._facts, self._token, held))
+            else:
+                left = 0.0 if reason == "deadline" else ticket.session.remaining
+                RECORDER.record(Lost(*self._facts, self._token, held, reason, text, left))
 
 
 def mode_of(claims: Collection[AnyClaim]) -> str:

@@ -47,8 +47,8 @@ def removal(call: Callable[[], Promise[bool]], timers: Timers) -> Steps[bool]:
 class Registry(Protocol):
     """Where a client notes its tickets."""
 
-    def forget(self, entries: tuple[Entry, ...]) -> None:
-        """No contender of ``entries`` can be left. Perhaps more than once."""
+    def forget(self, ticket: Any) -> None:
+        """``ticket`` can have no contender left. Perhaps more than once."""
 
     def lost(self, ticket: Any, error: CoordlockError) -> None:
         """``ticket`` is lost with ``error``."""
@@ -135,7 +135,7 @@ class Removable:
         if self.end.resolve(ended) and ended is not None:
             self._tickets.lost(self, ended)
         if self._is_over:
-            self._tickets.forget(self.entries)
+            self._tickets.forget(self)
         elif self._removal is not None:
             if self._removal.done():
                 self._take(self._removal)
@@ -201,7 +201,7 @@ class Removable:
         if is_last:
             self._is_over = True
             # First: a client that is being closed waits for the answer, then looks who is left.
-            self._tickets.forget(self.entries)
+            self._tickets.forget(self)
         if not self.withdrawn.done():
             self.found_nothing, self.removed_alone = not was_there, alone
         self.withdrawn.resolve(was_there)
@@ -241,8 +241,6 @@ class Removable:
                 timer.cancel()  # the sweep was sooner
         except ClientClosed as error:
             self._give_up(error)
-        except RuntimeError as error:  # no thread can be started
-            log.debug("no thread for a timer: %s", error)
 
     def _due_now(self) -> None:
         self._due = -math.inf  # also where the timers are closed, and this comes early

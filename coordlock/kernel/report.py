@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from coordlock.errors import AcquireTimeout, BackendUnavailable, WaitCancelled, WaitUnavailable
@@ -78,8 +78,10 @@ class Report:
 
     def record(self, kind: str) -> None:
         """Record the call, of a lock of this ``kind``, and what comes of it."""
+        from coordlock.kernel.recording import Recording  # only listeners need it
+
         if not is_plumbing(kind):
-            self.recording = _recording()(self._engine, kind, self.called, self._claims)
+            self.recording = Recording(self._engine, kind, self.called, self._claims)
 
     def departed(self) -> None:
         """A contender has left that the call waited for."""
@@ -230,14 +232,6 @@ class Report:
                 self.name,
                 self._held_here(),
             )
-
-
-@cache
-def _recording() -> type[Recording]:
-    """Only listeners need it. An import statement would look it up in each call."""
-    from coordlock.kernel.recording import Recording
-
-    return Recording
 
 
 def _position(snapshot: Snapshot, me: Contender) -> int:

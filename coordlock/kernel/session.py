@@ -16,7 +16,7 @@ from coordlock.kernel.retry import retried
 from coordlock.runtime.clock import Timer, Timers, sleep, soon, within
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise, failed
+from coordlock.runtime.promise import Promise
 from coordlock.runtime.recorder import RECORDER
 from coordlock.settings import Settings
 
@@ -96,7 +96,6 @@ class Session:
     _probe: Promise[float] | None = None
     _probed: float = -math.inf
     _next_beat: Timer | None = None
-    _expiry_timer: Timer | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def open(self) -> Steps[Session]:
@@ -195,18 +194,16 @@ class Session:
         It shows whether the session is gone, where the service has removed a contender.
         """
         with self._lock:
-            if self._probe is not None:
+            if self._probe is not None and not self._probe.done():
                 return self._probe
             probe: Promise[float] = Promise()
             when = max(self._timers.clock.now(), self._probed + _PROBE_GAP_S)
             try:
                 self._timers.call_at(when, partial(self._send_probe, probe))
                 self._probe = probe
-                return probe
             except ClientClosed as error:
-                return failed(error)
-            except RuntimeError:  # no thread can be started
-                return self.beat()
+                probe.fail(error)
+            return probe
 
     def _send_probe(self, probe: Promise[float]) -> None:
         with self._lock:
@@ -227,15 +224,12 @@ class Session:
             return self._end
 
     def _finish_end(self, error: CoordlockError) -> None:
-        """Stop the timers, and report the end once. In the timers' thread."""
+        """Beat no more, and report the end once. In the timers' thread."""
         with self._lock:
             error = self._set_end(error)
             is_reported, self._is_reported = self._is_reported, True
-            timers = self._next_beat, self._expiry_timer
-            self._next_beat = self._expiry_timer = None
-        for timer in timers:
-            if timer is not None:
-                timer.cancel()
+            if self._next_beat is not None:
+                self._next_beat.cancel()
         if not is_reported:
             if self.id:
                 is_lost = isinstance(error, SessionLost)
@@ -301,45 +295,30 @@ class Session:
                 self.suspicion, self.good_since = None, sent
             self._sent, self.ttl, self._deadline = sent, ttl, sent + ttl
             self._schedule(sent + self._until_next_beat())
-            if ttl < math.inf:
-                self._expire_at(self._deadline)
 
     def _until_next_beat(self) -> float:
         # A gap of more than half the lease would let one lost heartbeat end the session.
         gap = self.beat_gap if self.beat_gap <= self.ttl / 2 else 0.0
         return max(gap, self.ttl / _BEATS_PER_TTL)
 
-    def _expire_at(self, deadline: float) -> None:
-        """Have `_at_deadline` called at ``deadline``. An earlier timer stays: it sets the next."""
-        if (timer := self._expiry_timer) is not None:
-            if timer.when <= deadline:
-                return
-            timer.cancel()
-        self._expiry_timer = self._timers.call_at(deadline, self._at_deadline)
-
     def _schedule(self, when: float) -> None:
+        """Have `_beat_on_time` called at ``when``, or at the deadline, which ends the session."""
         if self._next_beat is not None:
             self._next_beat.cancel()
+        when = min(when, self._deadline)
         if self._end is None and when < math.inf:
             self._next_beat = self._timers.call_at(when, self._beat_on_time)
 
     def _beat_on_time(self) -> None:
+        if self.ended is not None:
+            return
         now = self._timers.clock.now()
         if now - self._sent > 1.5 * self._until_next_beat():  # the last has no answer
             self.suspect("heartbeats are not acknowledged")
         with self._lock:
             # The next one is due whether this one is answered or not.
             self._schedule(now + self._until_next_beat())
-        if self.ended is None:
-            self.beat()
-
-    def _at_deadline(self) -> None:
-        """End the session, unless a heartbeat has moved the deadline since the timer was set."""
-        if self.ended is None:  # which ends it
-            with self._lock:
-                self._expiry_timer = None
-                if self._end is None:
-                    self._expire_at(self._deadline)
+        self.beat()
 
 
 @dataclass(eq=False, repr=False)
@@ -365,13 +344,8 @@ class Sessions:
     #: Why the last attempt at opening a session failed; None after one that succeeded.
     trouble: BackendUnavailable | None = None
     _trouble_since: float = 0.0
-    _is_refused: bool = False
-    _has_ended: bool = False
-
-    @property
-    def was_open(self) -> bool:
-        """Whether one was opened so far."""
-        return self.latest is not None
+    #: Whether no other one is to be opened.
+    _is_closed: bool = False
 
     @property
     def known(self) -> tuple[Session, ...]:
@@ -417,26 +391,22 @@ class Sessions:
     def opening(self) -> Promise[None]:
         """Open a session where there is none; the promise is kept when one is open."""
         opened = self._opened
-        try:
-            self._timers.call_at(self._timers.clock.now(), self._begin)
-        except RuntimeError:  # no thread can be started
-            self._begin()
+        self._timers.call_at(self._timers.clock.now(), self._begin)
         return opened
 
     def refuse(self) -> None:
-        """Let no caller wait any longer for a session to be opened: `ClientClosed`."""
-        self._is_refused = True
+        """Open no other session, and let no caller wait for one any longer: `ClientClosed`."""
+        self._is_closed = True
         self._answer(ClientClosed())
 
     def end(self) -> None:
-        """End the sessions here, and open no other. The service is not asked."""
-        self._has_ended = True
+        """End the sessions here. The service is not asked."""
         for session in self.known:
             session.end(ClientClosed())
 
     def _begin(self) -> None:
         """Open a session, unless there is one, or one is being opened."""
-        if self._is_refused:
+        if self._is_closed:
             self._answer(ClientClosed())
         elif self.latest is not None and self.latest.ended is None:
             self._answer(None)
@@ -487,7 +457,7 @@ class Sessions:
     def _start(self) -> Steps[Session]:
         if self.latest is not None and (seconds := self._tickets.loss_grace(self.latest)) > 0:
             yield sleep(self._timers, seconds)
-        if self._has_ended:
+        if self._is_closed:
             raise ClientClosed
         self._starting = session = Session(self._backend, self._timers, self._tickets)
         if self._settings.fail_fast:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -68,11 +69,10 @@ class Ticket(Removable):
     granted_at: float | None = None
     #: Seconds from the call to the grant.
     waited: float = 0.0
-    #: While it waits, also for an upgrade: its nearest blocker and the queue of that, since when by
-    #: the wall clock, and whether the log has a line about it.
+    #: While it waits, also for an upgrade: its nearest blocker with its queue, and since when
+    #: by the wall clock: infinite once the log has a line about it.
     blocker: tuple[str, Contender] | None = None
     waits_since: float | None = None
-    is_wait_logged: bool = False
     #: Records what becomes of its grant, while somebody listens to events.
     recording: GrantRecorder | None = None
     #: Tells whether the session was lost, too, where the service has reported that it vanished.
@@ -260,11 +260,9 @@ class Ticket(Removable):
 
     def _watch_late(self, snapshots: Sequence[Snapshot]) -> None:
         when = self._timers.clock.now() + _WATCH_DELAY_S
-        try:
+        with suppress(ClientClosed):
             timer = self._timers.call_at(when, partial(self._watch, snapshots))
-        except (ClientClosed, RuntimeError):
-            return  # no thread can be started: the session's deadline still ends it
-        self._stop_watching = timer.cancel
+            self._stop_watching = timer.cancel
 
     def _watch(self, snapshots: Iterable[Snapshot]) -> None:
         """Watch the ticket's own contenders for departures after the ``snapshots``. Idempotent."""

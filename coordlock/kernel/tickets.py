@@ -12,6 +12,7 @@ strikes its first removal, the sweep repeats it.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ from typing import Final
 from coordlock.errors import ClientClosed, CoordlockError, Evicted, LockLost
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import HoldLimit, Ticket
-from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import Timer, Timers, soon
 from coordlock.runtime.log import Log
@@ -60,8 +61,8 @@ class Tickets:
         self._by_id: Final[dict[str, Ticket]] = {}
         #: Those that were granted, by caller and by queue, the oldest first.
         self._granted: Final[dict[Caller | str | None, dict[Ticket, None]]] = {}
-        #: Called when a ticket has no contender left: of a client that closes, or was dropped.
-        self.on_forgotten: Callable[[], object] | None = None
+        #: Called when no ticket is left: of a client that closes, or was dropped.
+        self.when_empty: Callable[[], object] | None = None
         self._pause: Final = min(SWEEP_PAUSE_S, ttl / 3)
         self._timer: Timer | None = None
         #: Why removals are refused, as the log has said.
@@ -83,7 +84,13 @@ class Tickets:
         if self._timer is None:
             self._sweep_later()
 
-    def grant(self, ticket: Ticket, snapshots: Sequence[Snapshot], caller: Caller | None) -> None:
+    def grant(
+        self,
+        ticket: Ticket,
+        snapshots: Sequence[Snapshot],
+        caller: Caller | None,
+        max_hold: float | None = None,
+    ) -> None:
         """Grant ``ticket`` to ``caller``: see `Ticket.grant`. It is noted until it is gone."""
         ticket.caller = caller
         if len(ticket.entries) > 1:
@@ -94,21 +101,22 @@ class Tickets:
                 for entry in ticket.entries:
                     self._granted.setdefault(entry.queue, {})[ticket] = None
         ticket.grant(snapshots)
+        if max_hold is not None:
+            self.limit(ticket, max_hold)
 
-    def forget(self, entries: Iterable[Entry]) -> None:
-        """No contender of ``entries`` is left. Idempotent."""
+    def forget(self, ticket: Ticket) -> None:
+        """``ticket`` has no contender left. Idempotent."""
         with self.lock:
-            for entry in entries:
-                if (ticket := self._by_id.get(entry.id)) is not None:
-                    for key in (ticket.caller, entry.queue):
-                        granted = self._granted.get(key, {})
-                        granted.pop(ticket, None)
-                        if not granted:
-                            self._granted.pop(key, None)
-                    # Last: where a signal handler raises before this, the next call does it all.
-                    self._by_id.pop(entry.id, None)
-        if self.on_forgotten is not None:
-            self.on_forgotten()
+            for entry in ticket.entries:
+                for key in (ticket.caller, entry.queue):
+                    granted = self._granted.get(key, {})
+                    granted.pop(ticket, None)
+                    if not granted:
+                        self._granted.pop(key, None)
+                # Last: where a signal handler raises before this, the next call does it all.
+                self._by_id.pop(entry.id, None)
+        if self.when_empty is not None and not self._by_id:
+            self.when_empty()
 
     def own(self, contender: Contender) -> Ticket | None:
         """The ticket of ``contender``, if it is one of this client's own and not gone for good."""
@@ -182,17 +190,13 @@ class Tickets:
 
     def _withdraw_after(self, seconds: float, lost: Sequence[Ticket]) -> None:
         """Withdraw the ``lost`` tickets, whose holders have ``seconds`` to react to the loss."""
-        try:
+        with suppress(ClientClosed):
             self._timers.call_at(self._timers.clock.now() + seconds, partial(_withdraw, lost))
-        except ClientClosed:
-            return
-        except RuntimeError:  # no thread can be started
-            _withdraw(lost)
 
     # The sweep
 
     def _sweep_later(self) -> None:
-        with suppress(ClientClosed, RuntimeError):  # or no thread can be started
+        with suppress(ClientClosed):
             when = self._timers.clock.now() + self._pause
             self._timer = self._timers.call_at(when, self.sweep)
 
@@ -227,18 +231,14 @@ class Tickets:
             self._log.lost(ticket, error, self._timers.clock.now())
 
     def _log_long_wait(self, ticket: Ticket) -> None:
-        blocker, since = ticket.blocker, ticket.waits_since
-        if blocker is None or since is None:
+        if ticket.blocker is None or ticket.waits_since is None or ticket.is_leaving:
             return
-        is_due = time.time() - since >= _LONG_WAIT_S and not ticket.is_leaving
-        if is_due and not ticket.is_wait_logged and log.isEnabledFor(logging.INFO):
-            ticket.is_wait_logged = True
-            queue, contender = blocker
-            if contender.owner is not None:
-                _log_wait(ticket, contender)
-            else:
-                answer = ticket.read_before(queue, contender)
-                answer.add_done_callback(partial(_log_wait_behind, ticket, contender))
+        waited = time.time() - ticket.waits_since
+        if waited >= _LONG_WAIT_S and log.isEnabledFor(logging.INFO):
+            ticket.waits_since = math.inf
+            queue, blocker = ticket.blocker
+            answer = ticket.read_before(queue, blocker)
+            answer.add_done_callback(partial(_log_wait, ticket, blocker, waited))
 
     def refused(self, name: str, error: BaseException) -> None:
         """The service refuses to remove contenders from ``name``. The log says each reason once."""
@@ -311,15 +311,11 @@ class TicketLog:
             log.warning("%d more grants were lost in the same moments", omitted)
 
 
-def _log_wait_behind(ticket: Ticket, blocker: Contender, answer: Promise[Snapshot]) -> None:
+def _log_wait(ticket: Ticket, blocker: Contender, waited: float, answer: Promise[Snapshot]) -> None:
+    """``ticket`` has waited long behind ``blocker``, whose owner the ``answer`` shows."""
     if answer.exception() is not None or ticket.blocker is None:
         return  # the service is away, which has a line of its own, or the wait is over
-    _log_wait(ticket, answer.result().find(blocker.id) or blocker)
-
-
-def _log_wait(ticket: Ticket, blocker: Contender) -> None:
-    """``ticket`` has waited long behind ``blocker``."""
-    waited = max(0.0, time.time() - (ticket.waits_since or time.time()))
+    blocker = answer.result().find(blocker.id) or blocker
     log.info(
         "%s %r: waiting for %.0f s behind %s",
         ticket.kind,

@@ -63,9 +63,9 @@ class _UpgradeableGrant(BaseGrant):
         #: The mode that the holder may count on.
         self._mode = Mode.PR
         self._publisher = Publisher(engine, ticket)
-        #: What stands for the conversion that is under way.
+        #: What stands for the upgrade that is under way.
         self._under_way: object | None = None
-        #: Whether the conversion under way is a try, which does not wait.
+        #: Whether it is a try, which does not wait.
         self._once = False
         #: What it waits for, and the contenders in its way.
         self._news: Promise[None] = resolved(None)
@@ -109,7 +109,9 @@ class _UpgradeableGrant(BaseGrant):
         self.check()
         default = self._engine.settings.timeout
         seconds = timeout_of("upgrade", default if timeout is DEFAULT else timeout)
-        yield from self._converted(Mode.EX, seconds, cancellation)
+        if self._mode is not Mode.EX:
+            yield from self._guarded(self._upgraded(seconds, cancellation))
+        self.check()
 
     def _downgrade(self) -> Steps[None]:
         """Share the lock with readers again; waits for nobody.
@@ -119,78 +121,65 @@ class _UpgradeableGrant(BaseGrant):
         this process already shares the lock, and the service learns of it later.
         """
         self.check()
-        yield from self._converted(Mode.PR, self._engine.settings.request_timeout)
-
-    def _converted(
-        self, mode: Mode, seconds: float | None, cancellation: Cancellation | None = None
-    ) -> Steps[None]:
-        if mode is not self._mode:
-            yield from self._guarded(self._convert(mode, seconds, cancellation))
+        if self._mode is not Mode.PR:
+            yield from self._guarded(self._downgraded())
         self.check()
 
-    def _convert(
-        self, target: Mode, seconds: float | None, cancellation: Cancellation | None = None
-    ) -> Steps[None]:
-        """Hold mode EX or PR, the ``target``, from now on, within ``seconds``; 0 tries once."""
-        mine, recording = object(), None
+    def _downgraded(self) -> Steps[None]:
+        self._mode = Mode.PR
         try:
-            with self._engine.lock:
+            yield from self._engine.send(self._publish, "the downgrade")
+        finally:
+            self._settle()
+
+    def _upgraded(self, seconds: float | None, cancellation: Cancellation | None) -> Steps[None]:
+        """Hold mode EX from now on, within ``seconds``; 0 tries once."""
+        engine, mine, recording = self._engine, object(), None
+        started = engine.clock.now()
+        try:
+            with engine.lock:
                 if self._under_way is not None:
-                    raise RuntimeError(
-                        f"the grant of {self._ticket.name!r} is being converted already"
-                    )
+                    raise RuntimeError(f"the grant of {self.name!r} is being upgraded already")
                 self._under_way = mine
-            if RECORDER.listeners and target is Mode.EX:
-                recording = self._begun_recording()
-            self._recording = recording
-            yield from self._within(target, seconds, cancellation)
+            self._once = seconds == 0
+            recording = self._recording = self._begun_recording()
+            patience = engine.settings.request_timeout if self._once else seconds
+            yield from bounded(self._become_exclusive(), engine.until(patience, cancellation))
             if recording is not None:
                 recording.upgraded()
         except BaseException as error:
+            ended = self._error_for(error, engine.clock.now() - started)
             if recording is not None:
-                recording.failed(error, once=seconds == 0)
+                recording.failed(ended, once=self._once)
+            if ended is not error:
+                raise ended from ended.__cause__
             raise
         finally:
-            if self._under_way is mine:  # in no step of which a signal handler can raise
+            if self._under_way is mine:
                 self._under_way = None
+                self._settle()
 
-    def _within(
-        self, target: Mode, seconds: float | None, cancellation: Cancellation | None
-    ) -> Steps[None]:
-        started = self._engine.clock.now()
-        try:
-            self._once = seconds == 0
-            patience = self._engine.settings.request_timeout if self._once else seconds
-            yield from bounded(self._exchange(target), self._engine.until(patience, cancellation))
-        except Cancelled as cancelled:
-            raise WaitCancelled(
-                self._ticket.name, str(cancelled), problem=self._kept(target)
-            ) from cancelled.__cause__
-        except DeadlineReached as late:
+    def _error_for(self, error: BaseException, waited: float) -> BaseException:
+        """The error of an upgrade that ends because of ``error``, with its cause; most stay."""
+        name, problem = self.name, "was not converted to EX, and is still held in mode PR"
+        ended: BaseException = error
+        if isinstance(error, Cancelled):
+            ended = WaitCancelled(name, str(error), problem=problem)
+        elif isinstance(error, DeadlineReached):
             is_in_doubt = not self._once and self._ticket.session.suspicion is not None
-            if not self._blockers or is_in_doubt:
-                silent, waited = self._engine.silent(late), self._engine.clock.now() - started
-                raise WaitUnavailable(
-                    *(silent.service, silent.reason, self._ticket.name, waited),
-                    problem=f"was not converted to {target.name}",
-                ) from late.__cause__
-            waited = self._engine.clock.now() - started
-            raise self._in_vain(target, waited) from None
-        finally:
-            self._blockers = ()
-            self._ticket.blocker = self._ticket.waits_since = None
-            self._publish(self._settled).add_done_callback(self._taken_back)
+            if self._blockers and not is_in_doubt:
+                problem = f"{problem}: {self._blockers[-1]} is in the way, and did not leave"
+                return WaitTimeout(name, waited, problem=problem)
+            silent, problem = self._engine.silent(error), "was not converted to EX"
+            ended = WaitUnavailable(silent.service, silent.reason, name, waited, problem=problem)
+        ended.__cause__ = error.__cause__
+        return ended
 
-    def _exchange(self, target: Mode) -> Steps[None]:
-        if target is self._mode:
-            return
-        if target is Mode.EX:
-            yield from self._become_exclusive()
-        else:
-            self.check()
-            self._mode = target
-            yield settled(self._publisher.last)
-            yield self._publish(self._settled)
+    def _settle(self) -> None:
+        """No conversion is under way: publish that, where it is not what was published."""
+        self._blockers = ()
+        self._ticket.blocker = self._ticket.waits_since = None
+        self._publish().add_done_callback(self._taken_back)
 
     def _become_exclusive(self) -> Steps[None]:
         undetect: Callable[[], None] | None = None
@@ -204,7 +193,7 @@ class _UpgradeableGrant(BaseGrant):
                     self._must_not_wait(snapshot, decision)
                 if isinstance(decision, Publish):
                     claim = decision.claim
-                    yield self._publish(partial(_always, claim))
+                    yield self._publish(claim)
                     if claim.mode is Mode.EX:
                         self._mode = claim.mode
                         return
@@ -228,7 +217,9 @@ class _UpgradeableGrant(BaseGrant):
             self._note_wait()
             raise DeadlineReached if self._once else Cancelled(ENDING.reason)
 
-    def _begun_recording(self) -> Recording:
+    def _begun_recording(self) -> Recording | None:
+        if not RECORDER.listeners:
+            return None
         from coordlock.kernel.recording import Recording
 
         ticket = self._ticket
@@ -248,13 +239,13 @@ class _UpgradeableGrant(BaseGrant):
             text = "lock %r: %s; it may keep others out needlessly until its release"
             log.warning(text, self._ticket.name, error)
 
-    def _settled(self, claim: Convertible) -> Convertible:
-        """What to publish while no conversion is under way."""
-        return Convertible(self._mode, update=claim.update)
+    def _settled(self) -> Convertible:
+        """What to publish while no upgrade is under way."""
+        return Convertible(self._mode)
 
-    def _publish(self, make: Callable[[Convertible], Convertible]) -> Promise[None]:
-        """Publish what ``make`` gives for the claim that was published before."""
-        return self._publisher.publish(lambda value: make(Convertible.decode(value)).encode())
+    def _publish(self, claim: Convertible | None = None) -> Promise[None]:
+        """Publish ``claim``; None for what is settled when that is sent."""
+        return self._publisher.publish(lambda: (claim or self._settled()).encode())
 
     def _read_queue(self) -> Steps[Snapshot]:
         backend, ticket = self._engine.backend, self._ticket
@@ -300,13 +291,6 @@ class _UpgradeableGrant(BaseGrant):
     def _give_up(self, error: CoordlockError) -> bool:
         return self._news.fail(error)
 
-    def _in_vain(self, target: Mode, waited: float) -> WaitTimeout:
-        problem = f"{self._kept(target)}: {self._blockers[-1]} is in the way, and did not leave"
-        return WaitTimeout(self._ticket.name, waited, problem=problem)
-
-    def _kept(self, target: Mode) -> str:
-        return f"was not converted to {target.name}, and is still held in mode {self._mode.name}"
-
 
 class UpgradeableGrant(_UpgradeableGrant, Grant):
     """A grant that can become exclusive while the lock is held, and shared again."""
@@ -334,7 +318,7 @@ class _UpgradeableLock(NamedLock[G]):
     )
 
     def __init__(self, access: Access, name: str, options: AcquireOptions | None = None) -> None:
-        super().__init__(access, name, Convertible(Mode.PR, update=True), options)
+        super().__init__(access, name, Convertible(Mode.PR), options)
         access.engine.backend.require("publishing")
 
 
@@ -360,10 +344,6 @@ class AsyncUpgradeableLock(
     _grant_kind = AsyncUpgradeableGrant
 
     contenders = awaiting(NamedLock[AsyncUpgradeableGrant]._contenders)
-
-
-def _always(claim: Convertible, _: Convertible) -> Convertible:
-    return claim
 
 
 def _tell(news: Promise[None], _: object) -> None:

@@ -67,15 +67,11 @@ def is_blocked(snapshot: Snapshot, entry: Entry) -> bool:
 def keeps_out(other: Contender, me: Contender) -> bool:
     """Whether ``me``, which asks for a mode, must wait for ``other``, which stands before it."""
     mine, theirs = me.claim, other.claim
-    if isinstance(mine, Mode) and isinstance(theirs, Mode):
-        return mine.conflicts(theirs)
-    if isinstance(theirs, Permit) or isinstance(mine, Permit):
+    if isinstance(mine, Permit) or isinstance(theirs, Permit):
         return True  # a mismatch, refused by `mismatch`; until then it excludes
-    update = isinstance(mine, Convertible) and mine.update
-    mode = mine.mode if isinstance(mine, Convertible) else mine
     if isinstance(theirs, Convertible):
-        return theirs.excludes(mode, me.order, update=update)
-    return mode.conflicts(theirs)
+        return isinstance(mine, Convertible) or theirs.excludes(mine, me.order)
+    return theirs.conflicts(mine.mode if isinstance(mine, Convertible) else mine)
 
 
 def holders(snapshot: Snapshot) -> frozenset[str]:

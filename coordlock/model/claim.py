@@ -102,28 +102,27 @@ class Convertible:
     """What an upgradeable lock asks for: a mode that changes while its contender keeps its place.
 
     The marker names no mode. So programs that do not know it take it for an exclusive lock. The
-    contender publishes the mode and the rest as its value. See `coordlock.model.conversion`.
+    contender publishes the mode and the rest as its value. It excludes all others of its kind. See
+    `coordlock.model.conversion`.
 
     Attributes:
         mode: the mode that it holds, or asks for.
         target: the mode to which it is being upgraded; None while it is not.
         yields_to: the contenders behind it that go before its upgrade, as ranges of their orders:
             (first, last). None until that is decided.
-        update: whether it excludes all other claims with ``update``, as all of today's clients do.
     """
 
     mode: Mode
     target: Mode | None = None
     yields_to: tuple[tuple[int, int], ...] | None = None
-    update: bool = False
 
     marker: ClassVar[str] = "convertible"
     #: Usually enough for either mode.
     window: ClassVar[int] = 8
 
-    def excludes(self, mode: Mode, order: int, *, update: bool = False) -> bool:
+    def excludes(self, mode: Mode, order: int) -> bool:
         """Whether a contender at ``order``, behind this one, must wait with ``mode``."""
-        if self.mode.conflicts(mode) or (update and self.update):
+        if self.mode.conflicts(mode):
             return True
         converts = self.target is not None and self.target.conflicts(mode)
         return converts and not self.lets_pass(order)
@@ -139,9 +138,7 @@ class Convertible:
         fields: dict[str, object] = {"mode": self.mode.name}
         if self.target is not None:
             fields |= {"target": self.target.name, "yields_to": self.yields_to}
-        if self.update:
-            fields["update"] = True
-        return encode(fields)
+        return encode(fields | {"update": True})  # which the script of Redis reads
 
     @classmethod
     def decode(cls, value: bytes | None) -> Convertible:
@@ -155,7 +152,6 @@ class Convertible:
                 Mode[fields["mode"]],
                 None if target is None else Mode[target],
                 None if ranges is None else tuple((int(low), int(high)) for low, high in ranges),
-                fields.get("update") is True,
             )
         except (NewerFormat, ValueError, TypeError, KeyError, OverflowError):
             return cls(Mode.EX)

@@ -59,7 +59,7 @@ def decide(snapshot: Snapshot, me: Contender) -> Decision:
             if mine.yields_to is not None:
                 return WaitFor(left[-1])
             return Publish(replace(mine, yields_to=tuple(_ranges(snapshot, left, me))))
-    return Publish(Convertible(Mode.EX, update=mine.update))
+    return Publish(Convertible(Mode.EX))
 
 
 def upgrade_blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:

@@ -1,22 +1,23 @@
 """Deadlocks: which contenders wait for each other in a cycle, over all queues. No I/O.
 
-The graph shows which events must come before which. A contender that waits is granted after the
-earlier ones in its way have left. A contender that was granted leaves after its actor has got what
-it waits for, which the actor publishes. A wait for several locks is granted as a whole.
+A contender that waits is granted after the earlier ones in its way have left. A contender that was
+granted leaves after its actor has got what it waits for, which the actor publishes. A wait for
+several locks is granted as a whole. Let all leave that can: each of those left waits for one that
+is left, and whoever goes from one to the next comes to a cycle.
 
-The graph grows with the number of contenders, not with that of pairs: all that ask a queue for the
-same claim share one chain of the contenders in their way.
+Of those in its way, each goes to the same one. So no two cycles have a contender in common, each
+needs a victim, and all clients find the same ones.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from coordlock.model.admission import holders, keeps_out
-from coordlock.model.claim import Convertible, Permit
+from coordlock.model.claim import AnyClaim, Convertible, Permit
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.conversion import upgrade_blockers
 from coordlock.model.record import NewerFormat, decode, encode
@@ -99,7 +100,7 @@ class Deadlock:
     """Contenders that wait for each other in a cycle: for ever, unless one gives up.
 
     Attributes:
-        steps: the shortest cycle. Each blocker's client is the next step's waiter.
+        steps: the cycle. Each blocker's client is the next step's waiter.
         victim: the place of the youngest contender that waits while its caller has others.
     """
 
@@ -128,169 +129,111 @@ def needed(waits: Mapping[str, Sequence[Wait]], queues: Iterable[Snapshot]) -> s
 def deadlocks(waits: Sequence[Wait], queues: Mapping[str, Snapshot]) -> Iterator[Deadlock]:
     """The deadlocks in ``queues``, which are read whole and with owners: one victim for each."""
     graph = _Graph(waits, queues.values())
-    stuck = graph.stuck()
-    for circle in _circles(stuck):
-        able = [event for event in circle if event in graph.candidates]
-        if able:
-            victim = max(able, key=lambda event: _age(graph.candidates[event]))
-            steps = tuple(graph.steps(_way_round(stuck, victim)))
-            if len(steps) > 1:  # else it waits for its own lock, which another thread may release
-                yield Deadlock(steps, graph.candidates[victim].place)
-
-
-#: What happens, and to which contender or wait.
-_Event = tuple[object, ...]
-_Events = dict[_Event, list[_Event]]
-_GRANTED = "the contender is granted"
-_LEAVES = "the contender leaves, or claims less"
-_CLEAR = "the contender and all earlier ones in the way of this claim leave"
-_GOES_ON = "the actor of the wait has what it waits for"
+    blockers = graph.stuck()
+    seen: set[str] = set()
+    for place in blockers:
+        way: list[str] = []
+        while place not in seen:
+            seen.add(place)
+            way.append(place)
+            place = next(next_ for next_ in graph.waits(blockers[place]) if next_ in blockers)
+        if place not in way:
+            continue  # it leads to a cycle that is known
+        cycle = way[way.index(place) :]
+        able = [place for place in cycle if graph.is_published(place)]
+        if len(cycle) > 1 and able:  # else one waits for itself, and another thread may release
+            victim = max(able, key=graph.age)
+            first = cycle.index(victim)
+            steps = [graph.step(place, blockers[place]) for place in cycle[first:] + cycle[:first]]
+            yield Deadlock(tuple(steps), victim)
 
 
 class _Graph:
-    """Which events come before which."""
+    """Which contenders wait for which, by their places."""
 
     def __init__(self, waits: Sequence[Wait], queues: Iterable[Snapshot]) -> None:
-        #: By event: those that must come before it.
-        self._before: _Events = {}
-        #: By queue: those that wait for a permit. Each contender that leaves lets the next one in.
-        self._lines: dict[str, deque[_Event]] = {}
-        self._places: dict[str, tuple[str, Contender]] = {}
+        self._queues = list(queues)
+        self._published = by_contender(waits)
+        self._contenders: dict[str, tuple[str, Contender]] = {}
         self._admitted: set[str] = set()
-        self._waits = by_contender(waits)
-        for snapshot in queues:
-            self._add(snapshot)
-        for place in self._places:
-            actors, waits_itself = self._waits.get(place, ()), (_GRANTED, place) in self._before
-            if waits_itself:  # it is not what its actor holds, whatever was published
-                actors = [
-                    wait for wait in actors if any(place == waiting for _, waiting in wait.waits)
-                ]
-            must: list[_Event] = [(_GOES_ON, wait.id) for wait in actors]
-            self._before[_LEAVES, place] = must or [(_GRANTED, place)] * waits_itself
-        #: The waits of actors that hold up others, each with a contender that waits.
-        self.candidates: dict[_Event, Contender] = {}
-        for wait in waits:
-            waiting = [place for _, place in wait.waits if (_GRANTED, place) in self._before]
-            self._before[_GOES_ON, wait.id] = [(_GRANTED, place) for place in waiting]
-            if waiting:
-                self.candidates[_GOES_ON, wait.id] = self._places[waiting[-1]][1]
+        #: Those that wait, for their turn or for an upgrade.
+        self._waiting: set[str] = set()
+        for snapshot in self._queues:
+            admitted = holders(snapshot)
+            for contender in snapshot.contenders:
+                self._contenders[contender.place] = snapshot.queue, contender
+                if contender.id in admitted:
+                    self._admitted.add(contender.place)
+                if contender.id not in admitted or _is_upgraded(contender):
+                    self._waiting.add(contender.place)
 
-    def _add(self, snapshot: Snapshot) -> None:
-        admitted, all_ = holders(snapshot), snapshot.contenders
-        self._admitted |= {contender.place for contender in all_ if contender.id in admitted}
-        self._places |= {contender.place: (snapshot.queue, contender) for contender in all_}
-        waiting = [contender for contender in all_ if contender.id not in admitted]
-        # No conversion lets one pass that waits: those that do not wait any more go first.
-        for claim, asks in {contender.claim: contender for contender in waiting}.items():
-            clear: list[_Event] = []  # the latest of the chain
-            for contender in all_:
-                if contender.claim == claim and contender.id not in admitted:
-                    self._before[_GRANTED, contender.place] = clear
-                if keeps_out(contender, asks):
-                    self._before[_CLEAR, contender.place, claim] = [
-                        (_LEAVES, contender.place),
-                        *clear,
-                    ]
-                    clear = [(_CLEAR, contender.place, claim)]
-        for contender in all_:
-            if isinstance(contender.claim, Convertible) and contender.claim.target is not None:
-                ahead = upgrade_blockers(snapshot, contender)
-                self._before[_GRANTED, contender.place] = [
-                    (_LEAVES, other.place) for other in ahead
-                ]
-        line = (
-            (_GRANTED, contender.place)
-            for contender in waiting
-            if isinstance(contender.claim, Permit)
-        )
-        self._lines[snapshot.queue] = deque(line)
+    def stuck(self) -> dict[str, str]:
+        """Those that wait for ever, each with one that stays in its way: the oldest of a claim."""
+        stuck = set(self._contenders)
+        while True:
+            blocked = self._blocked(stuck)
+            left = {place for place in stuck if any(map(blocked.__contains__, self.waits(place)))}
+            if left == stuck:
+                return blocked
+            stuck = left
 
-    def stuck(self) -> _Events:
-        """The events that never come, each with those among them that must come before it."""
-        missing = {event: len(before) for event, before in self._before.items()}
-        for line in self._lines.values():
-            missing |= dict.fromkeys(line, -1)  # they come one for each that leaves
-        after = _reversed(self._before)
-        come = [event for event, count in missing.items() if not count]
-        for event in come:
-            for later in after[event]:
-                missing[later] -= 1
-                if not missing[later]:
-                    come.append(later)
-            if event[0] != _LEAVES:
-                continue
-            if line := self._lines[self._places[str(event[1])][0]]:
-                come.append(line.popleft())
-        left = dict.fromkeys(self._before)
-        for event in come:
-            left.pop(event, None)
-        return {
-            event: [before for before in self._before[event] if before in left] for event in left
-        }
+    def _blocked(self, stuck: Container[str]) -> dict[str, str]:
+        """Those that wait, each with one of the ``stuck`` that keeps it out."""
+        blocked: dict[str, str] = {}
+        for snapshot in self._queues:
+            earlier: dict[AnyClaim, Contender] = {}  # one of each claim is enough
+            count = 0
+            for contender in snapshot.contenders:
+                place, claim = contender.place, contender.claim
+                if place in self._waiting:
+                    ahead: Iterable[Contender] = earlier.values()
+                    if _is_upgraded(contender):
+                        ahead = upgrade_blockers(snapshot, contender)
+                        ahead = [other for other in ahead if other.place in stuck]
+                    elif not isinstance(claim, Permit):
+                        ahead = [other for other in ahead if keeps_out(other, contender)]
+                    elif count < claim.of:
+                        ahead = ()
+                    for other in ahead:
+                        blocked.setdefault(place, other.place)
+                if place in stuck:
+                    earlier.setdefault(claim, contender)
+                    count += 1
+        return blocked
 
-    def steps(self, way: Iterable[_Event]) -> Iterator[DeadlockStep]:
-        """The events of a circle, in words for people."""
-        places = [str(event[1]) for event in way if event[0] in (_GRANTED, _LEAVES)]
-        for waiter, blocker in zip(places[::2], places[1::2], strict=True):
-            (queue, one), (_, other) = self._places[waiter], self._places[blocker]
-            actors = self._actor_of(waiter), self._actor_of(blocker)
-            yield DeadlockStep(queue, one, other, blocker in self._admitted, *actors)
+    def waits(self, place: str) -> Iterator[str]:
+        """Where it, or its actor, must get what it waits for before it leaves or claims less."""
+        is_waiting = place in self._waiting
+        if is_waiting:
+            yield place
+        for wait in self._published.get(place, ()):
+            places = [waiting for _, waiting in wait.waits]
+            if is_waiting and place not in places:
+                continue  # it is not what its actor holds, whatever was published
+            yield from (waiting for waiting in places if waiting in self._waiting)
+
+    def is_published(self, place: str) -> bool:
+        """Whether its actor publishes that it waits there, and so can give up."""
+        waits = self._published.get(place, ())
+        return any(place == waiting for wait in waits for _, waiting in wait.waits)
+
+    def age(self, place: str) -> tuple[int, str]:
+        """The greater, the younger."""
+        contender = self._contenders[place][1]
+        return contender.token or contender.order, place
+
+    def step(self, waiter: str, blocker: str) -> DeadlockStep:
+        """The step of a cycle in which ``waiter`` waits for ``blocker``."""
+        (queue, one), (_, other) = self._contenders[waiter], self._contenders[blocker]
+        actors = self._actor_of(waiter), self._actor_of(blocker)
+        return DeadlockStep(queue, one, other, blocker in self._admitted, *actors)
 
     def _actor_of(self, place: str) -> str:
-        return next((wait.actor for wait in self._waits.get(place, ())), "")
+        return next((wait.actor for wait in self._published.get(place, ())), "")
 
 
-def _reversed(graph: _Events) -> _Events:
-    found: _Events = {event: [] for event in graph}
-    for event, others in graph.items():
-        for other in others:
-            found[other].append(event)
-    return found
-
-
-def _circles(graph: _Events) -> Iterator[list[_Event]]:
-    """The strongly connected parts of ``graph`` that have several nodes (Kosaraju's search)."""
-    seen: set[_Event] = set()
-    finished: dict[_Event, None] = {}
-    for left in ([event] for event in graph):
-        while left:
-            event = left[-1]
-            if event in seen:
-                finished[left.pop()] = None
-            else:
-                seen.add(event)
-                left += [before for before in graph[event] if before not in seen]
-    behind = _reversed(graph)
-    for start in reversed(finished):
-        circle, left = [], [start]
-        while left:
-            if (event := left.pop()) in seen:
-                seen.remove(event)
-                circle.append(event)
-                left += behind[event]
-        if len(circle) > 1:
-            yield circle
-
-
-def _way_round(graph: _Events, start: _Event) -> list[_Event]:
-    """The events of the shortest circle through ``start``, by the number of waits in it."""
-    origin: dict[_Event, _Event] = {}
-    left = deque((event, start) for event in graph[start])
-    while start not in origin:
-        node, before = left.popleft()
-        if node not in origin:
-            origin[node] = before
-            add = left.extend if node[0] == _GRANTED else left.extendleft
-            add((event, node) for event in graph[node])
-    way = [start]
-    while (node := origin[way[-1]]) != start:
-        way.append(node)
-    return way[::-1]
-
-
-def _age(contender: Contender) -> tuple[int, str]:
-    return contender.token or contender.order, contender.place
+def _is_upgraded(contender: Contender) -> bool:
+    return isinstance(contender.claim, Convertible) and contender.claim.target is not None
 
 
 def _queued(contender: Contender) -> str:

@@ -127,7 +127,7 @@ class BasePresence(Resident):
             self._is_asked = False  # Ctrl-C: the request may not have been made
             raise
 
-    def _newest(self, _: bytes) -> bytes:
+    def _newest(self) -> bytes:
         self._is_asked = False  # before the look, so that what is set after that is asked for
         return self._value
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -135,24 +136,40 @@ class SystemTimers:
         return self._dice.uniform(0.0, longest)
 
     def call_at(self, when: float, action: Callable[[], object]) -> Timer:
-        """Call ``action`` on the timer thread at ``when``; it must not block."""
+        """Call ``action`` on the timer thread at ``when``; it must not block.
+
+        Where no thread can be started, at a limit of threads or while the interpreter exits, what
+        is due is called here, and the rest waits until one can.
+        """
         timer = Timer(when, action)
         with self._lock:
             if self._closed:
                 raise ClientClosed
-            if self._thread is None:
-                thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
-                thread.start()
-                self._thread = thread  # only now: without the thread, no timer is served
-            heapq.heappush(self._heap, (when, next(self._numbers), timer))
-            if len(self._heap) > self._room:
-                self._forget_cancelled()
-            if when < self._until or self._until < self.clock.now():
-                # Its time to look may be past because the machine was suspended: a wait does not
-                # count that, and goes on.
-                self._wake.notify()
-                self._until = when
+            if self._thread is not None or self._start() or when > self.clock.now():
+                heapq.heappush(self._heap, (when, next(self._numbers), timer))
+                if len(self._heap) > self._room:
+                    self._forget_cancelled()
+                if when < self._until or self._until < self.clock.now():
+                    # Its time to look may be past because the machine was suspended: a wait does
+                    # not count that, and goes on.
+                    self._wake.notify()
+                    self._until = when
+                return timer
+        _make(timer)
         return timer
+
+    def _start(self) -> bool:
+        """Start the thread; whether it runs."""
+        if sys.is_finalizing():  # Python 3.11 would wait for a thread that never runs
+            return False
+        thread = threading.Thread(target=self._serve, name=self.name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            log.debug("no thread for a timer: %s", error)
+            return False
+        self._thread = thread  # only now: without the thread, no timer is served
+        return True
 
     def close(self) -> None:
         """End the thread, waiting up to a second for its action; fire the timers that are left."""
@@ -220,19 +237,9 @@ def _make(timer: Timer) -> None:
 
 
 def soon(timers: Timers, action: Callable[[], object]) -> None:
-    """Call ``action`` in the timers' thread, where Ctrl-C cannot strike; never after `close`.
-
-    Where no thread can be started, as while the interpreter exits, it is called here.
-    """
-    try:
-        if not sys.is_finalizing():  # Python 3.11 would wait for a thread that never runs
-            timers.call_at(timers.clock.now(), action)
-            return
-    except ClientClosed:
-        return
-    except RuntimeError as error:
-        log.debug("no thread for a timer: %s", error)
-    action()
+    """Call ``action`` in the timers' thread, where Ctrl-C cannot strike; never after `close`."""
+    with suppress(ClientClosed):
+        timers.call_at(timers.clock.now(), action)
 
 
 def sleep(timers: Timers, seconds: float) -> Promise[None]:

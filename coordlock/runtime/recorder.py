@@ -21,7 +21,6 @@ from coordlock.runtime.worker import Worker
 
 __all__ = [
     "MAX_PENDING",
-    "MOST_FAILURES",
     "RECORDER",
     "Event",
     "Listener",
@@ -33,8 +32,6 @@ __all__ = [
 
 log = Log("coordlock")
 
-#: A listener that fails so often in a row is dropped.
-MOST_FAILURES: Final = 100
 #: How many events wait for a listener at most; the newest are dropped.
 MAX_PENDING: Final = 10_000
 #: Seconds without events after which a listener's thread ends.
@@ -85,8 +82,8 @@ class Recorder:
         self.listeners: tuple[Listener, ...] = ()
         self._thread: Final = _Thread()
         self._lock: Final = threading.RLock()
-        #: How often in a row each listener has failed.
-        self._failures: Final[dict[Listener, int]] = {}
+        #: The listeners that have failed.
+        self._failing: Final[set[Listener]] = set()
 
     def add(self, listener: Listener) -> Callable[[], None]:
         """Call ``listener`` with each event from now on; returns what ends that. Idempotent."""
@@ -97,13 +94,12 @@ class Recorder:
     def _remove(self, listener: Listener) -> None:
         with self._lock:
             self.listeners = tuple(kept for kept in self.listeners if kept is not listener)
-            self._failures.pop(listener, None)
+            self._failing.discard(listener)
 
     def record(self, event: Event) -> None:
         """Call all listeners with ``event``.
 
-        The first failure of a listener is logged. One that has failed `MOST_FAILURES` times in a
-        row is dropped. Ctrl-C passes once all listeners were called.
+        The first failure of a listener is logged. Ctrl-C passes once all listeners were called.
         """
         events, calling = self._thread.events, self._thread.calling
         events.append(event)
@@ -120,20 +116,13 @@ class Recorder:
                         self._failed(listener, error)
                     except BaseException as error:
                         struck = error
-                    else:
-                        if self._failures:
-                            self._failures.pop(listener, None)
         if struck is not None:
             raise struck
 
     def _failed(self, listener: Listener, error: Exception) -> None:
-        with self._lock:
-            failures = self._failures[listener] = self._failures.get(listener, 0) + 1
-        if failures == 1:
-            log.error("telemetry failed", exc_info=error)
-        elif failures == MOST_FAILURES:
-            self._remove(listener)
-            log.error("telemetry failed %d times, and is off from now on", failures)
+        if listener not in self._failing:
+            self._failing.add(listener)
+            log.error("telemetry failed; its next failures are not logged", exc_info=error)
 
 
 #: The recorder of this process. In the child of a fork, it goes on with the same listeners.

@@ -47,6 +47,7 @@ HOSTILE_NAMES: Final = [
     "line\nbreak",
     "100%",
     "%2F",
+    """it's "x"; -- %s\\""",
     "🔒 été",
     "__lock__0000000001",
     "x" * 255,

@@ -201,7 +201,7 @@ class PublishedValueContract(DisturbedSuite):
             (Convertible(Mode.PR), Mode.EX, True),
             (Convertible(Mode.PR, Mode.EX), Mode.PR, True),
             (Convertible(Mode.PR), Convertible(Mode.PR), False),
-            (Convertible(Mode.PR, update=True), Convertible(Mode.PR, update=True), True),
+            (Convertible(Mode.PR), Convertible(Mode.PR), True),
         ]
         for number, (claim, wanted, blocks) in enumerate(cases):
             queue = f"q{number}"

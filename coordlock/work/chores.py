@@ -26,7 +26,7 @@ from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Condition
 from coordlock.work.layout import ending
-from coordlock.work.records import Claim, Ended, Limits, entry_in
+from coordlock.work.records import Claim, Ended, entry_in
 from coordlock.work.store import Outcome, Store
 from coordlock.work.workers import Workers
 
@@ -56,12 +56,12 @@ class Chores:
     """Looks after one queue, if this client is the one that does. Safe for threads."""
 
     def __init__(
-        self, store: Store, limits: Limits, workers: Workers, is_waiting: Callable[[], bool]
+        self, store: Store, max_failures: int, workers: Workers, is_waiting: Callable[[], bool]
     ) -> None:
         """``is_waiting`` is whether a call waits for an item."""
         self._store: Final = store
         self._engine: Final = store.engine
-        self._limits: Final = limits
+        self._max_failures: Final = max_failures
         self._workers: Final = workers
         self._is_waiting: Final = is_waiting
         self._changed: Final = Condition()
@@ -157,7 +157,7 @@ class Chores:
         for key in void:
             claim = entry_in(key)
             reason = f"failed {claim.failures + 1} times, at last because its worker ended"
-            ended = self._limits.after(claim, failed=True, reason=reason)
+            ended = Ended.of(claim, self._max_failures, failed=True, reason=reason)
             operations = *ending(key, found[key].version), *ended.keeping(layout)
             if (yield from store.write(operations)) is Outcome.MADE:
                 log_dead(layout.name, ended)

@@ -41,7 +41,7 @@ from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Condition, Promise
 from coordlock.work.chores import Chores, log_dead
 from coordlock.work.layout import OLD, Entry, creating, ending, later_than_now, milliseconds
-from coordlock.work.records import Claim, Content, Limits, entry_in
+from coordlock.work.records import Claim, Content, Ended, entry_in
 from coordlock.work.store import Outcome, Store, Writing
 from coordlock.work.workers import Worker, Workers
 
@@ -99,11 +99,11 @@ class Wanted:
 class Consumer:
     """Claims items of one queue for one client. Safe for threads."""
 
-    def __init__(self, store: Store, limits: Limits, label: str | None) -> None:
+    def __init__(self, store: Store, max_failures: int, label: str | None) -> None:
         self.store: Final = store
         self.workers: Final = Workers(store, label)
-        self.limits: Final = limits
-        self.chores: Final = Chores(store, limits, self.workers, lambda: bool(self._calls))
+        self.max_failures: Final = max_failures
+        self.chores: Final = Chores(store, max_failures, self.workers, lambda: bool(self._calls))
         self._timers: Final = store.engine.timers
         self._lock: Final = threading.RLock()
         #: The calls that wait for news, or were woken by news, in the order in which they came.
@@ -413,7 +413,7 @@ class Consumer:
 
     def _give_back(self, claimed: Claimed, delivered: bool) -> Steps[None]:
         layout, worker = self.store.layout, claimed.worker
-        ended = self.limits.after(claimed.entry, delivered=delivered)
+        ended = Ended.of(claimed.entry, self.max_failures, delivered=delivered)
         operations = *ending(f"{layout.claims}{claimed.entry}"), *ended.keeping(layout)
         try:
             guards = worker.ticket.contenders

@@ -33,6 +33,7 @@ from coordlock.settings import DEFAULT, Duration, Timeout, seconds_of, timeout_o
 from coordlock.work.chores import log_dead
 from coordlock.work.consumer import Claimed, Consumer
 from coordlock.work.layout import ending, milliseconds
+from coordlock.work.records import Ended
 from coordlock.work.store import Outcome, Writing
 
 __all__ = ["LONGEST_DELAY", "AsyncItem", "Item", "Retries", "delay_of"]
@@ -162,7 +163,9 @@ class _BaseItem(BaseGrant):
         seconds = seconds if delay is None else delay_of(delay)
         due = milliseconds() + int(seconds * 1000) if seconds > 0 else 0
         why = reason[:_LONGEST_REASON]
-        ended = self._consumer.limits.after(self._claimed.entry, due=due, failed=True, reason=why)
+        ended = Ended.of(
+            self._claimed.entry, self._consumer.max_failures, due=due, failed=True, reason=why
+        )
         yield from self._finish("given back", ended.keeping(self._consumer.store.layout))
         log_dead(self.name, ended)
         self._consumer.note_given_back()

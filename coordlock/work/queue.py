@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, ClassVar, Final, Generic, TypeVar, cast
+from typing import ClassVar, Final, Generic, TypeVar, cast
 
 from coordlock.errors import (
     BackendUnavailable,
@@ -30,12 +30,10 @@ from coordlock.settings import (
 )
 from coordlock.work import view
 from coordlock.work.consumer import Consumer, Wanted
-from coordlock.work.consumption import AsyncConsumption, Consumption
 from coordlock.work.item import AsyncItem, Item, Retries, delay_of
 from coordlock.work.layout import number_of
 from coordlock.work.producer import Parcel, Producer
-from coordlock.work.records import Limits
-from coordlock.work.running import AsyncRunning, Running
+from coordlock.work.running import AsyncRunning, Running, next_item
 from coordlock.work.store import Store
 from coordlock.work.view import ItemView, WorkQueueStats
 
@@ -51,10 +49,10 @@ class _Shared:
     See `Engine.share_while_used`.
     """
 
-    def __init__(self, engine: Engine, name: str, limits: Limits, label: str | None) -> None:
+    def __init__(self, engine: Engine, name: str, max_failures: int, label: str | None) -> None:
         self.store: Final = Store(engine, name)
         self.producer: Final = Producer(self.store)
-        self.consumer: Final = Consumer(self.store, limits, label)
+        self.consumer: Final = Consumer(self.store, max_failures, label)
 
 
 class _BaseWorkQueue(Resident, Generic[I]):
@@ -70,7 +68,6 @@ class _BaseWorkQueue(Resident, Generic[I]):
         *,
         max_depth: int | None = None,
         max_failures: int = 10,
-        max_deliveries: int | None = None,
         retry_delay: Duration = 0,
         max_retry_delay: Duration | None = None,
         timeout: Timeout = DEFAULT,
@@ -91,10 +88,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
         )
         #: What queues show of its workers beside host and pid, in place of the client's.
         self.label: Final = label_of(label)
-        self._limits: Final = Limits(
-            _positive("max_failures", max_failures),
-            None if max_deliveries is None else _positive("max_deliveries", max_deliveries),
-        )
+        self._max_failures: Final = _positive("max_failures", max_failures)
         longest = None if max_retry_delay is None else delay_of(max_retry_delay, "max_retry_delay")
         self._retries: Final = Retries(delay_of(retry_delay, "retry_delay"), longest)
         self._access: Final = access
@@ -103,7 +97,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
 
     def _share(self) -> _Shared:
         engine = self._access.engine
-        facts: tuple[str, Limits, str | None] = self.name, self._limits, self.label
+        facts: tuple[str, int, str | None] = self.name, self._max_failures, self.label
         self._shared = engine.share_while_used(("work", *facts), lambda: _Shared(engine, *facts))
         return self._shared
 
@@ -182,7 +176,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
             ticket = claimed.worker.ticket
             ticket.waited = engine.clock.now() - began
             if self.max_hold is not None:
-                engine.limit(ticket, self.max_hold)
+                engine.tickets.limit(ticket, self.max_hold)
             return cast("I", self._item_kind(consumer, claimed, self._retries))
 
         try:
@@ -201,13 +195,15 @@ class _BaseWorkQueue(Resident, Generic[I]):
         facts = silent.service, silent.reason, self.name, seconds or 0.0
         return WaitUnavailable(*facts, kind="work queue", problem="gave no item")
 
-    def _consuming(
-        self, concurrency: int, timeout: Timeout, stop: Cancellation | None = None
-    ) -> tuple[Engine, str, Callable[[], Steps[I]], int, Cancellation | None]:
-        """What an iterator of items is made of."""
-        number = _positive("concurrency", concurrency)
-        take = lambda: self._take(timeout, cancellation=stop)  # noqa: E731
-        return self._share().store.engine, self.name, take, number, stop
+    def _consumed(self, last: I | None, timeout: Timeout) -> Steps[I | None]:
+        """The item after ``last``, which must have ended; None where none follows."""
+        if not (last is None or last._released or last._end.done()):
+            raise RuntimeError(
+                f"item {last.id} of the work queue {last.name!r} is neither acknowledged nor given "
+                "back: write `with item:` around what the loop does with it"
+            )
+        engine = self._share().store.engine
+        return (yield from next_item(engine, self.name, partial(self._take, timeout), None))
 
     def _running(
         self,
@@ -215,12 +211,11 @@ class _BaseWorkQueue(Resident, Generic[I]):
         grace: Duration,
         timeout: Timeout,
         cancellation: Cancellation | None,
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    ) -> tuple[Engine, str, Callable[[Cancellation], Steps[I]], int, float, Cancellation | None]:
         """What a run is made of."""
-        stop, seconds = Cancellation(), delay_of(grace, "grace")
-        consumption = self._consuming(concurrency, timeout, stop)
-        options = {"grace": seconds, "stop": stop, "by": checked(cancellation)}
-        return consumption, options
+        number, seconds = _positive("concurrency", concurrency), delay_of(grace, "grace")
+        take = lambda stop: self._take(timeout, cancellation=stop)  # noqa: E731
+        return self._access.engine, self.name, take, number, seconds, checked(cancellation)
 
     def _depth(self) -> Steps[int]:
         """How many items may be taken now: neither delayed nor taken ones.
@@ -244,7 +239,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
         return (yield from self._asked(view.live_items, _positive("limit", limit)))
 
     def _dead(self, limit: int = 100) -> Steps[tuple[ItemView, ...]]:
-        """The first ``limit`` of the items that have failed, or were delivered, too often.
+        """The first ``limit`` of the items that have failed too often.
 
         Nobody takes them any more: see `retry`. Raises `BackendUnavailable`.
         """
@@ -347,22 +342,22 @@ class WorkQueue(_BaseWorkQueue[Item]):
         Raises what `take` raises, but for outages and losses; TypeError for a coroutine function;
         and what else than an `Exception` a handler raises.
         """
-        consumption, options = self._running(concurrency, grace, timeout, cancellation)
-        return Running(*consumption, **options).run(handler)
+        return Running(*self._running(concurrency, grace, timeout, cancellation)).run(handler)
 
-    def consume(self, *, concurrency: int = 1, timeout: Timeout = None) -> Consumption:
+    def consume(self, *, timeout: Timeout = None) -> Iterator[Item]:
         """Take item after item: an iterator of items, each of which is to be entered by ``with``.
 
-        For loops of your own: `run` does the rest, too. It gives an item while fewer than
-        ``concurrency`` of its items are at work, so a loop can hand them to a pool of threads.
-        While the service is away it waits, and goes on. It ends after a signal that
-        `release_on_signals` heard, and where no item was ready for ``timeout`` seconds, by default
-        never; items at work go on. An exception of the block gives the item back and ends a loop
-        that does not catch it. Raises what `take` raises, but for outages and losses, and
-        RuntimeError where the loop did not enter the last item.
+        For loops of your own: `run` does the rest, too. While the service is away it waits, and
+        goes on. It ends after a signal that `release_on_signals` heard, and where no item was ready
+        for ``timeout`` seconds, by default never. An exception of the block gives the item back and
+        ends a loop that does not catch it. Raises what `take` raises, but for outages and losses,
+        and RuntimeError where the last item has not ended.
         """
-        return Consumption(*self._consuming(concurrency, timeout))
+        item = None
+        while (item := self._next_after(item, timeout)) is not None:
+            yield item
 
+    _next_after = blocking(_BaseWorkQueue[Item]._consumed)
     put = blocking(_BaseWorkQueue[Item]._put)
     put_many = blocking(_BaseWorkQueue[Item]._put_many)
     take = blocking(_BaseWorkQueue[Item]._take)
@@ -407,13 +402,16 @@ class AsyncWorkQueue(_BaseWorkQueue[AsyncItem]):
         A handler is cancelled when its item is lost, when its ``grace`` is over, and at once when
         this call is cancelled.
         """
-        consumption, options = self._running(concurrency, grace, timeout, cancellation)
-        return await AsyncRunning(*consumption, **options).run(handler)
+        running = AsyncRunning(*self._running(concurrency, grace, timeout, cancellation))
+        return await running.run(handler)
 
-    def consume(self, *, concurrency: int = 1, timeout: Timeout = None) -> AsyncConsumption:
+    async def consume(self, *, timeout: Timeout = None) -> AsyncIterator[AsyncItem]:
         """Take item after item: see `WorkQueue.consume`."""
-        return AsyncConsumption(*self._consuming(concurrency, timeout))
+        item = None
+        while (item := await self._next_after(item, timeout)) is not None:
+            yield item
 
+    _next_after = awaiting(_BaseWorkQueue[AsyncItem]._consumed)
     put = awaiting(_BaseWorkQueue[AsyncItem]._put)
     put_many = awaiting(_BaseWorkQueue[AsyncItem]._put_many)
     take = awaiting(_BaseWorkQueue[AsyncItem]._take)

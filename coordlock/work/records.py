@@ -19,7 +19,6 @@ __all__ = [
     "Claim",
     "Content",
     "Ended",
-    "Limits",
     "Tail",
     "entry_in",
     "mark_written",
@@ -128,47 +127,32 @@ class Ended(NamedTuple):
     entry: Entry
     reason: str
 
-    def keeping(self, layout: Layout) -> tuple[Operation, ...]:
-        """The operations that make the entry."""
-        if self.reason:
-            return creating(f"{layout.dead}{self.entry}", encode({"reason": self.reason}))
-        return *creating(f"{layout.ready}{self.entry}", b""), mark_written(layout)
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """When an item counts as dead.
-
-    Attributes:
-        failures: after so many.
-        deliveries: after it was handed to a worker so often; None for no limit.
-    """
-
-    failures: int
-    deliveries: int | None = None
-
-    def after(
-        self,
+    @classmethod
+    def of(
+        cls,
         claim: Entry,
+        max_failures: int,
         *,
         due: int = 0,
         delivered: bool = True,
         failed: bool = False,
         reason: str = "",
-    ) -> Ended:
+    ) -> Self:
         """What is kept once ``claim`` has ended, ``delivered`` or not, and ``failed`` or not.
 
-        It is ``due`` then, or dead now, for that ``reason``, where the limits say so.
+        It is ``due`` then, or after ``max_failures`` dead now, for that ``reason``.
         """
         deliveries, failures = claim.deliveries + delivered, claim.failures + failed
         entry = claim._replace(at=due, deliveries=deliveries, failures=failures)
-        if failures >= self.failures:
-            limit = f"failed {failures} times"
-        elif self.deliveries is not None and deliveries >= self.deliveries:
-            limit = f"delivered {deliveries} times"
-        else:
-            return Ended(entry, "")
-        return Ended(entry._replace(at=milliseconds()), reason or limit)
+        if failures < max_failures:
+            return cls(entry, "")
+        return cls(entry._replace(at=milliseconds()), reason or f"failed {failures} times")
+
+    def keeping(self, layout: Layout) -> tuple[Operation, ...]:
+        """The operations that make the entry."""
+        if self.reason:
+            return creating(f"{layout.dead}{self.entry}", encode({"reason": self.reason}))
+        return *creating(f"{layout.ready}{self.entry}", b""), mark_written(layout)
 
 
 def entry_in(key: str) -> Entry:

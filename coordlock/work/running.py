@@ -1,4 +1,4 @@
-"""`WorkQueue.run`: a handler that is called for item after item, by threads or in tasks."""
+"""Loops of consumers, which last through outages. `WorkQueue.run` is one by threads or tasks."""
 
 from __future__ import annotations
 
@@ -11,18 +11,27 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from coordlock.errors import LockLost
-from coordlock.runtime.deadline import Cancellation, DeadlineReached
-from coordlock.runtime.driver import Steps, awaiting, blocking, bounded
+from coordlock.errors import (
+    BackendUnavailable,
+    Evicted,
+    LockLost,
+    SessionLost,
+    WaitCancelled,
+    WorkQueueEmpty,
+)
+from coordlock.kernel.engine import Engine
+from coordlock.runtime.clock import sleep
+from coordlock.runtime.deadline import Cancellation, Cancelled, DeadlineReached
+from coordlock.runtime.driver import Steps, awaited, awaiting, blocking, bounded
 from coordlock.runtime.guards import PlainFunction
 from coordlock.runtime.log import Log, described
-from coordlock.work.consumption import _BaseConsumption
+from coordlock.runtime.promise import Condition, Promise
 from coordlock.work.item import AsyncItem, Item
 
 if TYPE_CHECKING:
     import asyncio  # programs that block never load it
 
-__all__ = ["AsyncRunning", "Running"]
+__all__ = ["AsyncRunning", "Running", "next_item"]
 
 log = Log("coordlock")
 
@@ -36,17 +45,70 @@ _HANDLER: Final = PlainFunction(
 )
 
 
-class _BaseRunning(_BaseConsumption[I], Generic[I]):
+#: Seconds to the next attempt while the service is away: the first pause, and the longest.
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 2.0
+
+
+def next_item(
+    engine: Engine, name: str, take: Callable[[], Steps[I]], stop: Cancellation | None
+) -> Steps[I | None]:
+    """What ``take`` takes of the queue ``name``; None where nothing came in time, or at a ``stop``.
+
+    It goes on as long as items are ready, and through outages.
+    """
+    timers, pause = engine.timers, _FIRST_PAUSE
+    try:
+        while True:
+            try:
+                return (yield from take())
+            except WorkQueueEmpty as empty:
+                if not empty.refused:
+                    return None
+            except (BackendUnavailable, SessionLost, Evicted) as error:
+                if engine.sessions.latest is None:
+                    raise  # it was never there: the configuration may be wrong
+                if pause == _FIRST_PAUSE:
+                    text = "work queue %r: %s; takes items again when the service answers"
+                    log.warning(text, name, error)
+            # At random, because all consumers have lost the service at the same time.
+            slept = sleep(timers, pause / 2 + timers.jitter(pause / 2))
+            yield from _until_stopped(engine, slept, stop)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+    except (WaitCancelled, Cancelled):
+        return None
+
+
+def _until_stopped(
+    engine: Engine, promise: Promise[None], stop: Cancellation | None
+) -> Steps[None]:
+    yield from bounded(awaited(promise), engine.until(None, stop))
+
+
+class _BaseRunning(Generic[I]):
     """What threads and tasks share."""
 
     def __init__(
-        self, *consumption: Any, grace: float, stop: Cancellation, by: Cancellation | None
+        self,
+        engine: Engine,
+        name: str,
+        take: Callable[[Cancellation], Steps[I]],
+        concurrency: int,
+        grace: float,
+        cancellation: Cancellation | None,
     ) -> None:
-        super().__init__(*consumption)
+        """``take`` takes an item, until it is cancelled."""
+        self._engine: Final = engine
+        self._name: Final = name
+        self._take: Callable[[Cancellation], Steps[I]] = take
+        self._concurrency: Final = concurrency
         self._grace: Final = grace
-        self._stop: Final = stop
         #: The caller's, which may end other calls, too.
-        self._cancelled: Final = by
+        self._cancelled: Final = cancellation
+        #: Ends this run.
+        self._stop: Final = Cancellation()
+        #: Notified when a handler has ended.
+        self._changed: Final = Condition()
         #: The items whose handlers have not ended, with their tasks, or None.
         self._working: Final[dict[I, Any]] = {}
         #: How many items were acknowledged.
@@ -54,11 +116,18 @@ class _BaseRunning(_BaseConsumption[I], Generic[I]):
         #: What ends all: the handler can't be called, or a thread's is to end the program.
         self._problem: BaseException | None = None
 
-    def _is_at_work(self, item: I) -> bool:
-        return item in self._working
-
-    def _refuse_to_wait_for_ever(self) -> None:
-        """The handlers end by themselves."""
+    def _next(self) -> Steps[I | None]:
+        """The next item, once fewer than ``concurrency`` are at work; None where none follows."""
+        stop = self._stop
+        try:
+            while True:
+                changed = self._changed.notified
+                if len(self._working) < self._concurrency:
+                    break
+                yield from _until_stopped(self._engine, changed, stop)
+        except Cancelled:
+            return None
+        return (yield from next_item(self._engine, self._name, lambda: self._take(stop), stop))
 
     def _drain(self, seconds: float | None) -> Steps[None]:
         """Wait until all handlers have ended, for ``seconds``; None: until it is to stop."""

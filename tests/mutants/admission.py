@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import coordlock.kernel.acquisition
 import coordlock.model.admission
 import coordlock.model.handover
+import coordlock.runtime.driver
 from coordlock.backend import Departure
 from coordlock.backend.waiting import Waiting
 from coordlock.errors import Evicted
@@ -18,6 +21,7 @@ from coordlock.kernel.ticket import Ticket
 from coordlock.model.admission import blockers
 from coordlock.model.claim import Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
+from coordlock.runtime.deadline import Deadline
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, all_of, resolved
 from tests.mutants.mutant import Changes, mutant, nothing
@@ -46,18 +50,6 @@ def _read_without_a_look(
         return ticket.unless_lost(ticket.waiting.read(conflicting=conflicting))
 
     return (yield from retried(read, self.engine.timers))
-
-
-@mutant(
-    "A waiter that was evicted is granted the lock.",
-    simulated=(Contention,),
-)
-def grants_without_a_look_at_its_own_contender() -> Changes:
-    return [
-        (Ticket, "removed_by_service", nothing),
-        (Ticket, "check", nothing),
-        (_Acquisition, "_read", _read_without_a_look),
-    ]
 
 
 @mutant("A waiter is granted the lock in a session that has ended.", simulated=(Contention,))
@@ -286,3 +278,17 @@ def looks_before_it_enqueues() -> Changes:
         return (yield from enqueue(self, unless_blocked=unless_blocked))
 
     return [(Ticket, "enqueue", look_first)]
+
+
+@mutant(
+    "Each waiting task costs a thread.",
+    "tests/integration/test_messages.py"
+    "::test_a_lock_goes_through_a_crowd_of_one_client_without_reads_or_herds[etcd]",
+)
+def waits_in_a_thread() -> Changes:
+    async def completion(promise: Promise[object], deadline: Deadline | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1) as pool:
+            await loop.run_in_executor(pool, coordlock.runtime.driver._wait, promise, deadline)
+
+    return [(coordlock.runtime.driver, "completion", completion)]

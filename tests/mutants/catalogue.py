@@ -6,6 +6,7 @@ from typing import Final
 
 from tests.mutants import (
     admission,
+    commands,
     conversion,
     etcd,
     jobs,
@@ -22,7 +23,10 @@ __all__ = ["FAILING", "MUTANTS", "SIMULATED"]
 
 MUTANTS: Final[dict[str, Mutant]] = {
     name: one
-    for module in (admission, conversion, recipes, jobs, removal, loss, etcd, zookeeper, resources)
+    for module in (
+        *(admission, conversion, recipes, jobs, removal, loss),
+        *(etcd, zookeeper, resources, commands),
+    )
     for name, one in vars(module).items()
     if isinstance(one, Mutant)
 }

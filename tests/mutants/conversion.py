@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from coordlock_memory import MemoryBackend
 
 import coordlock.kernel.acquisition
+import coordlock.model.admission
 import coordlock.model.conversion
 from coordlock.backend import Departure
-from coordlock.kernel.publisher import Publisher
 from coordlock.locks.upgradeable import _UpgradeableGrant
 from coordlock.model.admission import blockers
 from coordlock.model.claim import Convertible, Mode
@@ -18,11 +19,6 @@ from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.driver import Steps
 from tests.mutants.mutant import Changes, mutant
 from tests.simulation.converting import ConvertingReaders
-
-
-@mutant("An upgrade takes the lock from readers that hold it.", simulated=(ConvertingReaders,))
-def converts_without_waiting_for_anybody() -> Changes:
-    return [(coordlock.model.conversion, "upgrade_blockers", lambda *_: ())]
 
 
 @mutant(
@@ -35,8 +31,8 @@ def converts_without_looking_behind() -> Changes:
 
 @mutant("A reader is let in while an upgrade is being done.", simulated=(ConvertingReaders,))
 def lets_in_those_whom_a_target_keeps_out() -> Changes:
-    def by_mode_alone(self: Convertible, mode: Mode, _order: int, *, update: bool = False) -> bool:
-        return self.mode.conflicts(mode) or (update and self.update)
+    def by_mode_alone(self: Convertible, mode: Mode, _order: int) -> bool:
+        return self.mode.conflicts(mode)
 
     return [(Convertible, "excludes", by_mode_alone)]
 
@@ -51,12 +47,14 @@ def lets_nobody_go_first() -> Changes:
 
 @mutant("Two upgradeable locks are held at once.", simulated=(ConvertingReaders,))
 def shares_upgradeable_locks() -> Changes:
-    excludes = Convertible.excludes
+    keeps_out = coordlock.model.admission.keeps_out
 
-    def shares(self: Convertible, mode: Mode, order: int, *, update: bool = False) -> bool:
-        return excludes(self, mode, order)
+    def shares(other: Contender, me: Contender) -> bool:
+        if isinstance(me.claim, Convertible):
+            me = replace(me, claim=me.claim.mode)
+        return keeps_out(other, me)
 
-    return [(Convertible, "excludes", shares)]
+    return [(coordlock.model.admission, "keeps_out", shares)]
 
 
 @mutant("A grant counts as stronger before the service knows.", simulated=(ConvertingReaders,))
@@ -80,17 +78,11 @@ def counts_as_stronger_too_early() -> Changes:
     rare=True,
 )
 def counts_as_weaker_too_late() -> Changes:
-    convert = _UpgradeableGrant._exchange
+    def downgrade_late(self: _UpgradeableGrant) -> Steps[None]:
+        yield self._publish(Convertible(Mode.PR))
+        self._mode = Mode.PR
 
-    def convert_late(self: _UpgradeableGrant, target: Mode) -> Steps[None]:
-        if target is Mode.EX or target is self._mode:
-            yield from convert(self, target)
-        else:
-            self.check()
-            yield self._publish(lambda claim: Convertible(target, update=claim.update))
-            self._mode = target
-
-    return [(_UpgradeableGrant, "_exchange", convert_late)]
+    return [(_UpgradeableGrant, "_downgraded", downgrade_late)]
 
 
 @mutant(
@@ -101,25 +93,13 @@ def counts_as_weaker_too_late() -> Changes:
 def never_takes_a_conversion_back() -> Changes:
     settled = _UpgradeableGrant._settled
 
-    def left_as_it_is(self: _UpgradeableGrant, claim: Convertible) -> Convertible:
-        return claim if claim.target is not None else settled(self, claim)
+    def left_as_it_is(self: _UpgradeableGrant) -> Convertible:
+        claim = self._mine().claim
+        if isinstance(claim, Convertible) and claim.target is not None:
+            return claim
+        return settled(self)
 
     return [(_UpgradeableGrant, "_settled", left_as_it_is)]
-
-
-@mutant(
-    "What is published last may arrive before what was published first.",
-    simulated=(ConvertingReaders,),
-    rare=True,
-)
-def publishes_without_waiting_for_the_answer() -> Changes:
-    begin = Publisher._begin
-
-    def begin_at_once(self: Publisher) -> None:
-        self._is_at_work = False
-        begin(self)
-
-    return [(Publisher, "_begin", begin_at_once)]
 
 
 @mutant(

@@ -9,6 +9,7 @@ from coordlock_etcd import keys
 from coordlock_etcd.watches import EtcdWatch, Watch
 
 from coordlock.model.contender import Snapshot
+from coordlock.model.names import escape
 from tests.mutants.mutant import SUITES, Changes, mutant
 
 
@@ -41,3 +42,11 @@ def takes_the_revision_of_the_answer_for_the_token() -> Changes:
         return replace(found, contenders=contenders)
 
     return [(keys, "snapshot", with_revision)]
+
+
+@mutant(
+    "Clients of earlier releases look into other queues.",
+    "tests/compatibility/test_mixed_fleets.py::test_they_wait_for_each_other_in_one_queue[etcd-first]",
+)
+def keeps_its_queues_elsewhere() -> Changes:
+    return [(keys, "escape", lambda name: f"{escape(name)}-2")]

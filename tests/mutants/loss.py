@@ -8,6 +8,7 @@ from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import Ticket
 from coordlock.kernel.tickets import Tickets
 from coordlock.runtime.promise import Promise
+from coordlock.runtime.worker import Worker
 from tests.mutants.mutant import SUITES, Changes, mutant, nothing
 from tests.simulation.contention import Contention
 
@@ -30,10 +31,7 @@ def counts_the_time_to_live_from_the_reply() -> Changes:
     simulated=(Contention,),
 )
 def has_no_deadline() -> Changes:
-    return [
-        (Session, "ended", property(lambda self: self._end)),
-        (Session, "_at_deadline", nothing),
-    ]
+    return [(Session, "ended", property(lambda self: self._end))]
 
 
 @mutant(
@@ -41,16 +39,16 @@ def has_no_deadline() -> Changes:
     simulated=(Contention,),
 )
 def leaves_the_deadline_to_its_timers() -> Changes:
-    at_deadline = Session._at_deadline
+    beat_on_time = Session._beat_on_time
 
     def watch_the_clock(self: Session) -> None:
         if self._timers.clock.now() >= self._deadline:
             self.end(self._too_late())
-        at_deadline(self)
+        beat_on_time(self)
 
     return [
         (Session, "ended", property(lambda self: self._end)),
-        (Session, "_at_deadline", watch_the_clock),
+        (Session, "_beat_on_time", watch_the_clock),
     ]
 
 
@@ -67,14 +65,17 @@ def does_not_hear_of_its_own_removal() -> Changes:
     return [(Ticket, "removed_by_service", nothing)]
 
 
-@mutant("A waiter or a holder that was evicted is not told.", simulated=(Contention,))
-def does_not_watch_its_own_contender() -> Changes:
-    return [(Ticket, "_watch", nothing)]
-
-
 @mutant(
     "A process that died keeps its locks.",
     SUITES + "TestKillOnLocal::test_what_a_killed_process_held_goes_together",
 )
 def takes_the_dead_for_living() -> Changes:
     return [(coordlock_local.session, "is_locked", lambda _: True)]
+
+
+@mutant(
+    "A callback that waits keeps heartbeats from being sent.",
+    "tests/unit/test_grant.py::test_a_callback_may_wait_for_the_client",
+)
+def calls_back_in_any_thread() -> Changes:
+    return [(Worker, "run", lambda _, call: call())]

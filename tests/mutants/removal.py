@@ -20,7 +20,7 @@ from tests.simulation.contention import Contention
 @mutant("What was given up or released stays in the queue.", simulated=(Contention,))
 def never_withdraws() -> Changes:
     def withdraw(self: Ticket) -> Promise[bool]:
-        self._tickets.forget(self.entries)
+        self._tickets.forget(self)
         return resolved(False)
 
     return [(Ticket, "withdraw", withdraw)]

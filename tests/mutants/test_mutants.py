@@ -51,11 +51,7 @@ def test_a_kernel_that_is_wrong_is_found_out(mutant: Mutant, kind: type[BadDay])
 
 def needs(test: str) -> list[pytest.MarkDecorator]:
     """The service that a test needs."""
-    return [
-        getattr(pytest.mark, one)
-        for one in ("etcd", "zookeeper")
-        if f"on{one}:" in test.lower() or f"integration/{one}" in test or "integration/test" in test
-    ]
+    return [getattr(pytest.mark, one) for one in ("etcd", "zookeeper") if one in test.lower()]
 
 
 @pytest.mark.long
@@ -77,7 +73,7 @@ def test_the_home_of_a_promise_fails_on_a_mutant(mutant: Mutant, test: str) -> N
             test,
         ],
         cwd=ROOT,
-        env={**os.environ, "COORDLOCK_MUTANT": mutant.name},
+        env={**os.environ, "COORDLOCK_MUTANT": mutant.name, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
@@ -104,6 +100,6 @@ def test_the_table_of_promises_names_what_there_is() -> None:
         for name in re.findall(r"`([^`]+)`", mutants):
             assert name in classes | modules | MUTANTS.keys() or (ROOT / name).exists(), name
             named.add(name)
-        assert "`" in mutants or re.search("no mutant yet|in the file", mutants), home
+        assert "`" in mutants or "in the file" in mutants, home
     assert len(rows) > 25
     assert len(named & MUTANTS.keys()) > len(MUTANTS) / 2

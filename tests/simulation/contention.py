@@ -276,22 +276,10 @@ class Readers(Contention):
     claims: ClassVar[list[AnyClaim]] = [Mode.PR, Mode.PR, Mode.EX]
 
 
-class OnePermit(Contention):
-    """A semaphore that is a lock."""
-
-    claims: ClassVar[list[AnyClaim]] = [Permit(1)]
-
-
 class TwoPermits(Contention):
     """A semaphore."""
 
     claims: ClassVar[list[AnyClaim]] = [Permit(2)]
-
-
-class ThreePermits(Contention):
-    """A semaphore that has room for almost everybody."""
-
-    claims: ClassVar[list[AnyClaim]] = [Permit(3)]
 
 
 class Several(Contention):
@@ -409,29 +397,15 @@ class Informed(Contention):
     network: ClassVar[type[Network]] = Knowing
 
 
-class InformedPermits(TwoPermits):
-    """The same for a semaphore."""
-
-    network: ClassVar[type[Network]] = Knowing
-
-
-class SeveralTries(Several, Tries):
-    """The same for some of three locks at once."""
-
-
 #: The kinds of locks.
 KINDS: list[type[Contention]] = [
     Contention,
     Modes,
     Readers,
-    OnePermit,
     TwoPermits,
-    ThreePermits,
     Several,
     SeveralDoubts,
     SeveralModes,
     Tries,
-    SeveralTries,
     Informed,
-    InformedPermits,
 ]

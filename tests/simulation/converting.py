@@ -35,8 +35,8 @@ class ConvertingReaders(Contention):
         Mode.PR,
         Mode.PR,
         Mode.EX,
-        Convertible(Mode.PR, update=True),
-        Convertible(Mode.PR, update=True),
+        Convertible(Mode.PR),
+        Convertible(Mode.PR),
     ]
 
     def __init__(self) -> None:
@@ -141,4 +141,4 @@ class ConvertingReaders(Contention):
 class ConvertingIntentions(ConvertingReaders):
     """Upgrades among all modes."""
 
-    claims: ClassVar[list[AnyClaim]] = [*Mode, Mode.CR, *[Convertible(Mode.PR, update=True)] * 4]
+    claims: ClassVar[list[AnyClaim]] = [*Mode, Mode.CR, *[Convertible(Mode.PR)] * 4]

@@ -14,12 +14,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.simulation.contention import (
     KINDS,
     Contention,
-    InformedPermits,
-    OnePermit,
     SeveralDoubts,
     SeveralModes,
-    SeveralTries,
-    ThreePermits,
 )
 from tests.simulation.converting import ConvertingIntentions, ConvertingReaders
 from tests.simulation.electing import Electing
@@ -31,12 +27,8 @@ from tests.simulation.working import Working
 #: ``make test-fast`` leaves these to ``make test``: they are others' days with other claims.
 LONGER: Final = {
     ConvertingIntentions,
-    InformedPermits,
-    OnePermit,
     SeveralDoubts,
     SeveralModes,
-    SeveralTries,
-    ThreePermits,
 }
 ALL: Final[list[type[Contention]]] = [*KINDS, ConvertingReaders, ConvertingIntentions]
 

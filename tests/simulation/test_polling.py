@@ -72,7 +72,7 @@ def test_a_poller_that_enqueues_what_is_refused_is_found_out(
 
 
 def test_a_poller_that_forgets_its_refusals_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acquisition, "_were_refused", lambda *_: False)
+    monkeypatch.setattr(acquisition, "note_refusals", lambda *_: None)
     polling = Polling(LOCK * 20, TwoSteps)
     polling.world.advance(RUN)
     with pytest.raises(AssertionError, match="by nobody"):

@@ -28,7 +28,7 @@ from tests.unit.clients import Service, backend
 WRITTEN: Final = Path(__file__).with_name("records-1.json")
 SLOTS: Final = tuple(datetime(2026, 1, 1, hour, tzinfo=UTC) for hour in range(2))
 OWNER: Final = Owner("host", 17, "label", 1.5)
-CONVERTIBLE: Final = Convertible(Mode.PR, Mode.EX, ((3, 4),), update=True)
+CONVERTIBLE: Final = Convertible(Mode.PR, Mode.EX, ((3, 4),))
 WAIT: Final = Wait("in thread 'main'", (("a", "one"), ("b", "two")), frozenset({"three"}))
 BARRIER: Final = Rendezvous("a", 3)
 

@@ -196,6 +196,7 @@ class Call(Generic[Request, Reply, Result]):
             return
         if reply.header.revision < self._seen:
             # Servers before 3.4.42, 3.5.28 and 3.6.9 may show the past after a pause.
+            self._cluster.saw_older(reply.header.revision)
             self._refuse("the answer is older than what was seen before")
             return
         self._cluster.saw(reply.header.revision)

@@ -21,6 +21,8 @@ log = Log("coordlock")
 
 #: The scheme is spelled out: a host named "unix" is a host.
 _TARGET: Final = "dns:///"
+#: Seconds of nothing but older answers after which etcd counts as restored from a backup.
+_RESTORED_S: Final = 5.0
 
 
 def can_start_threads() -> bool:
@@ -175,12 +177,26 @@ class Cluster:
         self.revision = 0
         self.closed = False
         self._lock = threading.RLock()
+        #: Since when each answer has been older than what was seen; None while the last was not.
+        self._older_since: float | None = None
 
     def saw(self, revision: int) -> None:
         """An answer or event shows the store at ``revision``; later answers may not be older."""
-        if revision > self.revision:
+        if revision >= self.revision:
             with self._lock:
                 self.revision = max(self.revision, revision)
+                self._older_since = None
+
+    def saw_older(self, revision: int) -> None:
+        """An answer was refused because it is older than what was seen.
+
+        After some seconds of nothing else, etcd has lost its data, or was restored.
+        """
+        now = SYSTEM_CLOCK.now()
+        with self._lock:
+            self._older_since = now if self._older_since is None else self._older_since
+            if now - self._older_since >= _RESTORED_S:
+                self.revision = revision
 
     def fail_over(self, failed: Endpoint, channel: grpc.Channel, *, is_stuck: bool) -> None:
         """Use another endpoint instead of ``failed``. Calls that fail together move on once.

@@ -58,10 +58,10 @@ class Node(Servers):
 
     runs: Runs = field(default_factory=Runs, repr=False)
 
-    def connect(self, patience: float | None = None) -> Connection:
+    def connect(self) -> Connection:
         """A connection, unless the server can have no vote."""
         try:
-            return super().connect(patience)
+            return super().connect()
         except BackendError as error:
             if not isinstance(error, BackendUnavailable):
                 self.runs.log(error.reason)

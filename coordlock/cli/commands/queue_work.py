@@ -64,10 +64,9 @@ def work(
             queue = client.work_queue(name, max_failures=max_failures, retry_delay=retry_delay)
             crew = _Crew(guard, command, grace, zero_is_done, request)
             patience = 0.0 if request.nonblock else request.timeout
-            consumption, limits = queue._running(
-                concurrency, LONGEST_DELAY, patience, crew.stop.cancellation
-            )  # the crew ends its commands itself
-            Running(*consumption, **limits).run(crew.work, count)
+            # The crew ends its commands itself.
+            limits = concurrency, LONGEST_DELAY, patience, crew.stop.cancellation
+            Running(*queue._running(*limits)).run(crew.work, count)
         if crew.stop.signal is not None:
             raise Interrupted(crew.stop.signal)
         if crew.failed:

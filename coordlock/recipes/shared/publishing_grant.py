@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
-from coordlock.errors import BackendUnavailable
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.base_grant import BaseGrant
-from coordlock.runtime.deadline import DeadlineReached
-from coordlock.runtime.driver import Steps, bounded
-from coordlock.runtime.promise import Promise
+from coordlock.runtime.driver import Steps
 
 __all__ = ["MAX_VALUE", "PublishingGrant", "check_value"]
 
@@ -54,17 +52,6 @@ class PublishingGrant(BaseGrant):
     def _publish(self, value: bytes) -> Steps[None]:
         """Publish ``value`` after what was to be published before. Raises as `Term.publish`."""
         self.check()
-        yield from self._engine.first_session()
-        published = _answered(self._publisher.publish(lambda _: value))
-        within = self._engine.deadline(self._engine.settings.request_timeout)
-        try:
-            yield from bounded(self._guarded(published), within)
-        except DeadlineReached as late:
-            silent = self._engine.silent(late)
-            reason = f"{silent.reason}; the value may be published yet"
-            raise BackendUnavailable(silent.service, reason) from late.__cause__
+        publish = partial(self._publisher.publish, lambda: value)
+        yield from self._guarded(self._engine.send(publish, "the publication"))
         self.check()
-
-
-def _answered(promise: Promise[None]) -> Steps[None]:
-    yield promise

@@ -121,7 +121,7 @@ class FaultContract(DisturbedSuite):
             self.lose_reply(Disturbed(mine), "publish")
             grant.upgrade(BOUND)
             [standing] = other.admin.contenders("q")
-            assert standing.contender.claim == Convertible(coordlock.Mode.EX, update=True)
+            assert standing.contender.claim == Convertible(coordlock.Mode.EX)
             grant.check()
 
     # The link is cut

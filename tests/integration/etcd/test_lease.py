@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import uuid
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from coordlock_etcd import EtcdBackend
 
+import coordlock
 from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry
@@ -124,3 +126,28 @@ class _Nobody:
     def recovered(self) -> None: ...
 
     def lost(self, reason: str) -> None: ...
+
+
+@pytest.mark.timeout(180)
+def test_a_client_without_a_session_goes_on_when_etcd_has_lost_its_data(
+    server: EtcdServer,
+) -> None:
+    with coordlock.connect(server.url_for("/lost", ttl="1s", request_timeout="2s")) as client:
+        queue = client.work_queue("q")
+        for _ in range(20):
+            queue.put(b"one")
+        server.kill()
+        eventually(lambda: client.state.status.value == "lost", within=BOUND)
+        shutil.rmtree(server.data)
+        server.start()
+
+        def is_put() -> bool:
+            try:
+                queue.put(b"two")
+            except BackendUnavailable:
+                return False
+            return True
+
+        eventually(is_put, within=BOUND)
+        with queue.take(BOUND) as item:
+            assert item.data == b"two"

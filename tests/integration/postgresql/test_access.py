@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psycopg
 import pytest
 from coordlock_postgresql.access import check
 from coordlock_postgresql.schema import set_up, source
@@ -21,25 +22,12 @@ import coordlock
 from coordlock.backend.config import configure
 from coordlock.errors import AuthenticationFailed, BackendError, ConfigurationError
 from coordlock.testing.waiting import eventually
+from testbed.servers.certificates import Certificates
 from testbed.servers.ports import free_port
-from testbed.servers.postgres import Postgres
+from testbed.servers.postgres import Postgres, PostgresServer
+from tests.integration.postgresql.conftest import Admin, excludes, url_in
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("no_leaks")]
-
-
-def connection(server: Postgres, database: str = "postgres") -> psycopg.Connection[tuple[object]]:
-    url = server.url.set(drivername="postgresql", database=database)
-    return psycopg.connect(url.render_as_string(hide_password=False), autocommit=True)
-
-
-@pytest.fixture
-def database(postgresql: Postgres) -> Iterator[str]:
-    """A database of the test's own, without the schema."""
-    name = f"d{free_port()}"
-    with connection(postgresql) as admin:
-        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        yield name
-        admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 @contextmanager
@@ -47,7 +35,7 @@ def role(server: Postgres, *defaults: str, may_lock: bool = True) -> Iterator[st
     """The URL of a role with these settings."""
     name = f"r{free_port()}"
     called = sql.Identifier(name)
-    with connection(server) as admin:
+    with server.administrator() as admin:
         admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 's3cret'").format(called))
         for default in defaults:
             admin.execute(sql.SQL("ALTER ROLE {} SET {}").format(called, sql.SQL(default)))
@@ -56,18 +44,6 @@ def role(server: Postgres, *defaults: str, may_lock: bool = True) -> Iterator[st
         yield server.url_for().replace(f"{server.url.username}:", f"{name}:s3cret", 1)
         admin.execute(sql.SQL("DROP OWNED BY {}").format(called))
         admin.execute(sql.SQL("DROP ROLE {}").format(called))
-
-
-def excludes(url: str) -> None:
-    """Two clients exclude each other, and hand over."""
-    with coordlock.connect(url) as one, coordlock.connect(url) as two:
-        grant = one.lock("a").acquire(timeout=10)
-        assert two.lock("a").try_acquire() is None
-        waiter = threading.Thread(target=lambda: grant.release())
-        waiter.start()
-        with two.lock("a").acquire(timeout=10) as later:
-            assert later.token > grant.token
-        waiter.join()
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql+psycopg"])
@@ -103,6 +79,36 @@ def test_a_password_comes_from_a_file(postgresql: Postgres, root: str, tmp_path:
         excludes(f"{without}?passfile={passwords}")
 
 
+def test_tls_checks_the_servers_certificate(
+    tmp_path: Path, certificates: Certificates, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PostgresServer(tmp_path / "server") as server:
+        server.set_up()
+        owner = server.data.stat()
+        for source, name in (
+            (certificates.server, "server.crt"),
+            (certificates.server_key, "server.key"),
+        ):
+            copy = server.data / name
+            shutil.copy(source, copy)
+            os.chown(copy, owner.st_uid, owner.st_gid)
+            copy.chmod(0o600)
+        server.set("ssl", "on")
+        url = server.url_for(root, sslmode="verify-full", sslrootcert=certificates.ca)
+        excludes(url)
+        with coordlock.connect(url), server.administrator() as admin:
+            query = (
+                "SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) "
+                "WHERE application_name = 'coordlock'"
+            )
+            assert admin.execute(query).fetchall() == [(True,)]
+        monkeypatch.setenv("PGHOSTADDR", "127.0.0.1")
+        with pytest.raises(AuthenticationFailed, match="does not match host name"):
+            coordlock.connect(url.replace("127.0.0.1", "db1.example"))
+        with pytest.raises(AuthenticationFailed, match="certificate verify failed"):
+            coordlock.connect(url.replace(certificates.ca.name, certificates.client.name))
+
+
 @pytest.mark.parametrize(
     "default",
     [
@@ -129,24 +135,27 @@ def test_a_role_needs_one_right(postgresql: Postgres, root: str) -> None:
         assert "s3cret" not in str(caught.value) + repr(caught.value)
 
 
-def test_a_role_that_may_not_make_the_schema_learns_what_it_lacks(
-    postgresql: Postgres, database: str
-) -> None:
-    with role(postgresql, may_lock=False) as url:
-        settings = configure(url.replace("/postgres", f"/{database}"))
+def test_to_make_the_schema_a_role_needs_one_right(postgresql: Postgres, database: str) -> None:
+    with postgresql.administrator(database) as admin, role(postgresql, may_lock=False) as url:
+        url = url.replace("/postgres", f"/{database}")
+        settings = configure(url)
         with pytest.raises(AuthenticationFailed, match="permission denied for database") as caught:
             set_up(settings)
         assert "GRANT USAGE" not in str(caught.value)
+        admin.execute(f"GRANT CREATE ON DATABASE {database} TO {settings.username}".encode())
+        assert set_up(settings)
+        excludes(url)
+        admin.execute(f"DROP OWNED BY {settings.username} CASCADE".encode())
 
 
 def test_setup_upgrades_an_older_schema_and_keeps_its_locks(
     postgresql: Postgres, database: str
 ) -> None:
-    url = postgresql.url_for().replace("/postgres", f"/{database}")
+    url = url_in(postgresql, database)
     settings = configure(url)
     assert set_up(settings)
     older = "CREATE OR REPLACE FUNCTION coordlock.schema_version() RETURNS int LANGUAGE sql AS "
-    with coordlock.connect(url) as client, connection(postgresql, database) as admin:
+    with coordlock.connect(url) as client, postgresql.administrator(database) as admin:
         held = client.lock("a").acquire()
         admin.execute(f"{older} 'SELECT 0'".encode())
         admin.execute("DROP FUNCTION coordlock.clock")
@@ -164,9 +173,9 @@ def test_setup_upgrades_an_older_schema_and_keeps_its_locks(
 def test_doctor_names_a_sequence_whose_tokens_may_not_grow(
     postgresql: Postgres, database: str
 ) -> None:
-    url = postgresql.url_for().replace("/postgres", f"/{database}")
+    url = url_in(postgresql, database)
     set_up(configure(url))
-    with coordlock.connect(url) as client, connection(postgresql, database) as admin:
+    with coordlock.connect(url) as client, postgresql.administrator(database) as admin:
         assert "coordlock.token" not in str(client.admin.describe().warnings)
         for change in ("CACHE 20", "CACHE 1 CYCLE", "NO CYCLE MAXVALUE 549755813888"):
             admin.execute(f"ALTER SEQUENCE coordlock.token {change}".encode())
@@ -176,18 +185,18 @@ def test_doctor_names_a_sequence_whose_tokens_may_not_grow(
 def test_a_missing_schema_is_named_with_the_command_that_makes_it(
     postgresql: Postgres, database: str
 ) -> None:
-    url = postgresql.url_for().replace("/postgres", f"/{database}")
+    url = url_in(postgresql, database)
     with pytest.raises(BackendError, match=r"no schema coordlock: run `coordlock setup"):
         coordlock.connect(url)
-    with connection(postgresql, database) as admin:
+    with postgresql.administrator(database) as admin:
         admin.execute(source().encode())
     excludes(url)
 
 
 def test_several_programs_make_the_schema_at_once(postgresql: Postgres, database: str) -> None:
-    url = postgresql.url_for().replace("/postgres", f"/{database}")
+    url = url_in(postgresql, database)
     settings = configure(url)
-    with connection(postgresql, database) as admin:
+    with postgresql.administrator(database) as admin:
         admin.execute("CREATE SCHEMA coordlock")  # as an administrator may have done
         admin.execute(
             sql.SQL("ALTER DATABASE {} SET default_transaction_isolation = 'serializable'").format(
@@ -204,11 +213,11 @@ def test_several_programs_make_the_schema_at_once(postgresql: Postgres, database
 def test_a_schema_of_another_version_is_refused(
     postgresql: Postgres, database: str, version: int, advice: str
 ) -> None:
-    with connection(postgresql, database) as admin:
+    with postgresql.administrator(database) as admin:
         text = source().replace("AS 'SELECT 1'", f"AS 'SELECT {version}'")
         admin.execute(text.encode())
     with pytest.raises(BackendError, match=f"has version {version}.* needs 1: {advice}"):
-        coordlock.connect(postgresql.url_for().replace("/postgres", f"/{database}"))
+        coordlock.connect(url_in(postgresql, database))
 
 
 @pytest.mark.parametrize(
@@ -228,9 +237,9 @@ def test_an_old_server_and_a_standby_are_refused(
 def test_a_schema_that_was_altered_is_named_with_what_to_do(
     postgresql: Postgres, database: str
 ) -> None:
-    url = postgresql.url_for().replace("/postgres", f"/{database}")
+    url = url_in(postgresql, database)
     set_up(configure(url))
-    with connection(postgresql, database) as admin:
+    with postgresql.administrator(database) as admin:
         admin.execute("DROP FUNCTION coordlock.open")
         with pytest.raises(BackendError, match=r"DROP SCHEMA coordlock CASCADE.*coordlock setup"):
             coordlock.connect(url)
@@ -242,7 +251,7 @@ def test_a_schema_that_was_altered_is_named_with_what_to_do(
 def test_a_pause_that_is_shorter_than_a_living_session_is_refused(
     postgresql: Postgres, database: str
 ) -> None:
-    url = postgresql.url_for(ttl="80s").replace("/postgres", f"/{database}")
+    url = url_in(postgresql, database, ttl="80s")
     settings = configure(url)
     set_up(settings, max_ttl=90)
     with (
@@ -255,33 +264,44 @@ def test_a_pause_that_is_shorter_than_a_living_session_is_refused(
         coordlock.connect(url)
 
 
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
 def test_a_database_in_another_encoding_keeps_names_and_keys(
-    postgresql: Postgres, database: str
+    postgresql: Postgres, database: str, admin: Admin, encoding: str
 ) -> None:
-    with connection(postgresql) as admin:
-        admin.execute(f"DROP DATABASE {database}".encode())
-        admin.execute(
-            f"CREATE DATABASE {database} TEMPLATE template0 ENCODING 'LATIN1' "
-            "LC_COLLATE 'C' LC_CTYPE 'C'".encode()
-        )
-    url = postgresql.url_for().replace("/postgres", f"/{database}")
+    admin.execute(f"DROP DATABASE {database}".encode())
+    admin.execute(
+        f"CREATE DATABASE {database} TEMPLATE template0 ENCODING '{encoding}' "
+        "LC_COLLATE 'C' LC_CTYPE 'C'".encode()
+    )
+    url = postgresql.url_for("/\xdc", label="\xf6").replace("/postgres", f"/{database}")
     set_up(configure(url))
-    with coordlock.connect(url) as client, client.lock("\xe4").acquire() as grant:
+    with (
+        coordlock.connect(url) as client,
+        client.lock("\xe4").acquire() as grant,
+        client.value("/\xfc").observe() as observer,
+    ):
+        assert observer.next(timeout=30) is None
+        client.value("/\xfc").set(b"1")
+        seen = observer.next(timeout=30)
+        assert seen is not None
+        assert seen.data == b"1"
         grant.transaction().put("/app/\xfc", b"1").commit()
         kept = grant.read("/app/\xfc")
         assert kept is not None
         assert kept.data == b"1"
-        assert client.admin.contenders("\xe4")
+        [contender] = client.admin.contenders("\xe4")
+        assert contender.owner is not None
+        assert contender.owner.label == "\xf6"
 
 
 def test_a_session_that_begins_while_a_backup_is_declared_restored_has_ended(
     postgresql: Postgres, database: str
 ) -> None:
-    settings = configure(postgresql.url_for().replace("/postgres", f"/{database}"))
+    settings = configure(url_in(postgresql, database))
     set_up(settings)
     with (
-        connection(postgresql, database) as admin,
-        connection(postgresql, database) as other,
+        postgresql.administrator(database) as admin,
+        postgresql.administrator(database) as other,
         ThreadPoolExecutor(1) as pool,
     ):
         with admin.transaction():
@@ -333,12 +353,6 @@ def test_a_server_of_another_kind_is_named() -> None:
     assert "s3cret" not in str(caught.value) + repr(caught.value)
 
 
-@pytest.mark.parametrize("name", ["it's", 'say "x"', "a\0b", "%s", "ä\U0001f600", "a;b--", "\\"])
-def test_a_name_may_hold_any_character(postgresql: Postgres, root: str, name: str) -> None:
-    with coordlock.connect(postgresql.url_for(root)) as client, client.lock(name):
-        assert client.admin.names() == [name]
-
-
 def test_a_value_may_have_a_megabyte(postgresql: Postgres, root: str) -> None:
     data = bytes(range(256)) * 4096
     with coordlock.connect(postgresql.url_for(root)) as client, client.lock("a") as grant:
@@ -348,15 +362,14 @@ def test_a_value_may_have_a_megabyte(postgresql: Postgres, root: str) -> None:
 
 
 def test_nothing_says_a_password(
-    postgresql: Postgres, root: str, caplog: pytest.LogCaptureFixture
+    postgresql: Postgres, root: str, admin: Admin, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
     with role(postgresql) as url, coordlock.connect(url + root) as client:
-        with connection(postgresql) as admin:
-            admin.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s",
-                (configure(url).username,),
-            )
+        admin.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = %s",
+            (configure(url).username,),
+        )
         client.lock("a").acquire(timeout=20).release()
         assert "s3cret" not in repr(client) + repr(vars(client))
     assert "s3cret" not in caplog.text

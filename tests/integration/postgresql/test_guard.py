@@ -25,9 +25,7 @@ from coordlock.backend.config import configure
 from coordlock.errors import BackendError, LockLost, Unsupported
 from coordlock.testing.waiting import eventually
 from testbed.servers.postgres import Postgres
-from tests.integration.postgresql.test_access import connection, database
-
-__all__ = ["database"]  # a fixture
+from tests.integration.postgresql.conftest import Admin, url_in
 
 pytestmark = [pytest.mark.postgres]
 
@@ -38,9 +36,9 @@ def url(postgresql: Postgres, root: str) -> str:
 
 
 @pytest.fixture
-def own(postgresql: Postgres) -> Iterator[psycopg.Connection[Any]]:
+def own(postgresql: Postgres) -> Iterator[Admin]:
     """The program's own connection."""
-    with connection(postgresql) as own:
+    with postgresql.administrator() as own:
         own.autocommit = False
         yield own
 
@@ -61,7 +59,7 @@ def granted(client: coordlock.Client, name: str) -> threading.Event:
 def program(postgresql: Postgres, kind: str) -> Iterator[Any]:
     """A connection of the program's own."""
     if kind == "psycopg":
-        with psycopg.connect(uri(postgresql)) as own:
+        with psycopg.connect(postgresql.uri()) as own:
             yield own
         return
     engine = create_engine(postgresql.url)
@@ -74,7 +72,7 @@ def program(postgresql: Postgres, kind: str) -> Iterator[Any]:
 async def async_program(postgresql: Postgres, kind: str) -> AsyncIterator[Any]:
     """The same for asyncio."""
     if kind == "psycopg":
-        async with await psycopg.AsyncConnection.connect(uri(postgresql)) as own:
+        async with await psycopg.AsyncConnection.connect(postgresql.uri()) as own:
             yield own
         return
     engine = create_async_engine(postgresql.url)
@@ -83,13 +81,9 @@ async def async_program(postgresql: Postgres, kind: str) -> AsyncIterator[Any]:
     await engine.dispose()
 
 
-def uri(postgresql: Postgres) -> str:
-    return postgresql.url.set(drivername="postgresql").render_as_string()
-
-
 def leave(postgresql: Postgres) -> None:
     """Remove all contenders, so that their clients do not know."""
-    with connection(postgresql) as admin:
+    with postgresql.administrator() as admin:
         admin.execute("DELETE FROM coordlock.contender")
 
 
@@ -192,9 +186,9 @@ def test_another_database_is_refused_and_its_transaction_goes_on(
     postgresql: Postgres, url: str, database: str, has_schema: bool
 ) -> None:
     if has_schema:
-        set_up(configure(postgresql.url_for().replace("/postgres", f"/{database}")))
+        set_up(configure(url_in(postgresql, database)))
     with coordlock.connect(url) as client, client.lock("a") as grant:
-        with connection(postgresql, database) as other, other.transaction():
+        with postgresql.administrator(database) as other, other.transaction():
             for method in (grant.guard, grant.release_with):
                 with pytest.raises(Unsupported, match="another database than the one with"):
                     method(other)
@@ -202,9 +196,7 @@ def test_another_database_is_refused_and_its_transaction_goes_on(
         grant.check()
 
 
-def test_an_eviction_names_the_transaction_that_guards(
-    url: str, own: psycopg.Connection[Any]
-) -> None:
+def test_an_eviction_names_the_transaction_that_guards(url: str, own: Admin) -> None:
     with coordlock.connect(url) as one, coordlock.connect(url) as two:
         one.lock("a").acquire().guard(own)
         [contender] = two.admin.contenders("a")
@@ -214,9 +206,9 @@ def test_an_eviction_names_the_transaction_that_guards(
 
 
 def test_an_eviction_names_one_of_several_transactions_that_guard(
-    postgresql: Postgres, url: str, own: psycopg.Connection[Any]
+    postgresql: Postgres, url: str, own: Admin
 ) -> None:
-    with coordlock.connect(url) as client, connection(postgresql) as other:
+    with coordlock.connect(url) as client, postgresql.administrator() as other:
         grant = client.lock("a").acquire()
         grant.guard(own)
         with other.transaction():
@@ -229,9 +221,9 @@ def test_an_eviction_names_one_of_several_transactions_that_guard(
 
 
 def test_an_eviction_names_no_process_of_another_database(
-    postgresql: Postgres, url: str, database: str, own: psycopg.Connection[Any]
+    postgresql: Postgres, url: str, database: str, own: Admin
 ) -> None:
-    with coordlock.connect(url) as client, connection(postgresql, database) as other:
+    with coordlock.connect(url) as client, postgresql.administrator(database) as other:
         grant = client.lock("a").acquire()
         other.execute("SELECT pg_advisory_lock_shared(%s)", (grant.token,))
         own.execute("SELECT FROM coordlock.contender FOR KEY SHARE")
@@ -243,9 +235,9 @@ def test_an_eviction_names_no_process_of_another_database(
 
 
 def test_a_guard_waits_for_no_advisory_lock_of_the_program(
-    postgresql: Postgres, url: str, own: psycopg.Connection[Any]
+    postgresql: Postgres, url: str, own: Admin
 ) -> None:
-    with coordlock.connect(url) as client, connection(postgresql) as other:
+    with coordlock.connect(url) as client, postgresql.administrator() as other:
         grant = client.lock("a").acquire()
         other.execute("SELECT pg_advisory_lock(%s)", (grant.token,))
         own.execute("SET lock_timeout = '2s'")
@@ -254,9 +246,7 @@ def test_a_guard_waits_for_no_advisory_lock_of_the_program(
 
 
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
-def test_a_lock_ends_with_the_transaction_that_releases_it(
-    url: str, own: psycopg.Connection[Any], ends: str
-) -> None:
+def test_a_lock_ends_with_the_transaction_that_releases_it(url: str, own: Admin, ends: str) -> None:
     with coordlock.connect(url) as one, coordlock.connect(url) as two:
         with one.lock("a") as grant:
             other = granted(two, "a")
@@ -268,9 +258,7 @@ def test_a_lock_ends_with_the_transaction_that_releases_it(
         assert time.monotonic() - began < 3
 
 
-def test_a_lock_ends_with_the_commit_though_its_client_is_gone(
-    url: str, own: psycopg.Connection[Any]
-) -> None:
+def test_a_lock_ends_with_the_commit_though_its_client_is_gone(url: str, own: Admin) -> None:
     with coordlock.connect(url) as two:
         one = coordlock.connect(url)
         one.lock("a").acquire().release_with(own)
@@ -305,8 +293,8 @@ def test_a_paused_process_with_an_open_transaction_is_ended_by_the_server(
 ) -> None:
     url = postgresql.url_for(root, ttl="2s")
     found = "SELECT 1 FROM pg_stat_activity WHERE query = %s AND state = %s"
-    with coordlock.connect(url) as client, connection(postgresql) as admin:
-        arguments = [sys.executable, "-c", HOLDER, url, uri(postgresql), query]
+    with coordlock.connect(url) as client, postgresql.administrator() as admin:
+        arguments = [sys.executable, "-c", HOLDER, url, postgresql.uri(), query]
         pipe = subprocess.PIPE
         with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, text=True) as holder:
             try:
@@ -320,7 +308,7 @@ def test_a_paused_process_with_an_open_transaction_is_ended_by_the_server(
                 holder.kill()
 
 
-def test_an_older_snapshot_is_refused_by_name(url: str, own: psycopg.Connection[Any]) -> None:
+def test_an_older_snapshot_is_refused_by_name(url: str, own: Admin) -> None:
     own.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     own.execute("SELECT 1 FROM pg_class")
     with coordlock.connect(url) as client, client.lock("a") as grant:
@@ -357,7 +345,7 @@ def test_a_lost_lock_that_an_older_snapshot_does_not_show_is_refused_as_lost(
 
 
 def test_a_connection_without_a_transaction_is_refused(
-    postgresql: Postgres, url: str, own: psycopg.Connection[Any]
+    postgresql: Postgres, url: str, own: Admin
 ) -> None:
     async def refused(grant: coordlock.Grant) -> None:
         async with async_program(postgresql, "psycopg") as other:
@@ -400,7 +388,7 @@ def test_sqlalchemy_in_autocommit_mode_is_refused(postgresql: Postgres, url: str
 
 @pytest.mark.parametrize("row_factory", [dict_row, scalar_row, namedtuple_row])
 def test_the_rows_that_a_program_has_chosen_change_nothing(
-    url: str, own: psycopg.Connection[Any], row_factory: Any
+    url: str, own: Admin, row_factory: Any
 ) -> None:
     own.row_factory = row_factory
     with coordlock.connect(url) as client:

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import FrameType
@@ -21,28 +21,18 @@ from psycopg.types.json import Jsonb
 
 import coordlock
 from coordlock.backend.config import configure
-from coordlock.errors import BackendError, BackendUnavailable, LockLost
+from coordlock.errors import BackendError, BackendUnavailable, LockLost, SessionLost
 from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.promise import Promise
-from coordlock.testing.postgres_frames import PostgresFrames
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from testbed.servers.postgres import Postgres
-from tests.integration.postgresql.test_access import connection, excludes
-from tests.integration.postgresql.test_faults import through
+from tests.integration.postgresql.conftest import Admin, through
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("no_leaks")]
 
-Admin = psycopg.Connection[Any]
-
 #: A session of a client that is gone.
 DEAD = "coordlock_dead-1"
-
-
-@pytest.fixture
-def admin(postgresql: Postgres) -> Iterator[Admin]:
-    with connection(postgresql) as admin:
-        yield admin
 
 
 def request(admin: Admin, verb: str, **arguments: object) -> Any:
@@ -62,10 +52,6 @@ def come_from_another_timeline(admin: Admin) -> None:
     """Let the data be as they are after a failover."""
     for table in ("epoch", "session"):
         admin.execute(f"UPDATE coordlock.{table} SET timeline = 'another'".encode())
-
-
-def test_without_notifications_waiters_ask_again(postgresql: Postgres, root: str) -> None:
-    excludes(postgresql.url_for(root, listen="off"))
 
 
 def test_a_lost_notification_delays_a_handoff_by_seconds(
@@ -153,6 +139,27 @@ def test_on_another_timeline_every_grant_is_lost_and_none_is_given_for_a_while(
             admin.execute("UPDATE coordlock.epoch SET pause = '60 s', since = to_timestamp(0)")
 
 
+def test_a_waiter_does_not_take_the_end_of_its_session_for_an_eviction(
+    postgresql: Postgres, proxy: FaultProxy, root: str, admin: Admin
+) -> None:
+    slow = through(proxy, postgresql, root, ttl="60s", listen="off")
+    with (
+        coordlock.connect(postgresql.url_for(root)) as one,
+        coordlock.connect(slow) as two,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        one.lock("a").acquire()
+        waiter = pool.submit(two.lock("a").acquire, timeout=60)
+        eventually(lambda: len(one.admin.contenders("a")) == 2)
+        proxy.delay(0.7)  # no heartbeat would show it in time
+        admin.execute(
+            "UPDATE coordlock.session SET timeline = 'another' WHERE id = %s",
+            (one.admin.contenders("a")[1].session,),
+        )
+        with pytest.raises(SessionLost):
+            waiter.result(30)
+
+
 def test_an_enqueue_that_comes_too_late_adds_nothing(root: str, admin: Admin) -> None:
     request(admin, "open", session=DEAD, ttl="20 s")
     try:
@@ -184,19 +191,6 @@ def test_a_grant_of_another_timeline_guards_no_data(root: str, admin: Admin) -> 
         request(admin, "close", session=DEAD)
 
 
-def test_a_token_never_comes_again_though_its_queue_is_gone(
-    postgresql: Postgres, root: str, admin: Admin
-) -> None:
-    url = postgresql.url_for(root)
-    with coordlock.connect(url) as client, client.lock("a").acquire() as first:
-        pass
-    with coordlock.connect(url), coordlock.connect(url) as client:
-        found = admin.execute("SELECT FROM coordlock.queue WHERE root = %s", (root,))
-        assert not list(found)
-        with client.lock("a") as second:
-            assert second.token > first.token
-
-
 def test_a_transaction_that_keeps_a_contender_delays_its_departure_alone(
     postgresql: Postgres, root: str, admin: Admin
 ) -> None:
@@ -222,20 +216,19 @@ def test_a_longer_ttl_than_the_pause_after_a_failover_is_refused(
         coordlock.connect(postgresql.url_for(root, ttl="61s"))
 
 
-def test_queues_of_names_that_are_used_once_do_not_pile_up(
+def test_queues_of_names_that_are_used_once_do_not_pile_up_and_their_tokens_never_come_again(
     postgresql: Postgres, root: str, admin: Admin
 ) -> None:
     with coordlock.connect(postgresql.url_for(root)) as client:
+        tokens = []
         for number in range(500):
-            assert client.lock(f"order/{number}").acquire().release()
+            with client.lock(f"order/{number}") as grant:
+                tokens.append(grant.token)
         [[left]] = admin.execute("SELECT count(*) FROM coordlock.queue WHERE root = %s", (root,))
         assert left <= 250
-
-
-@pytest.fixture
-def proxy(postgresql: Postgres) -> Iterator[FaultProxy]:
-    with FaultProxy(postgresql.host, postgresql.port, PostgresFrames) as proxy:
-        yield proxy
+        with client.lock("order/0") as grant:
+            tokens.append(grant.token)
+    assert tokens == sorted(set(tokens))
 
 
 def test_an_acquire_is_one_statement_and_so_is_a_release(
@@ -321,135 +314,102 @@ def test_a_thousand_waiters_have_three_connections_and_one_statement_at_a_time(
         asyncio.run(main())
 
 
-def test_a_request_that_a_signal_handler_interrupts_at_any_line_harms_no_later_one(
-    postgresql: Postgres, root: str
-) -> None:
+@pytest.fixture
+def requests_of(postgresql: Postgres, root: str) -> Iterator[Callable[[], Requests]]:
+    """Makes connections for requests, which bear the name of the root."""
     timers = SystemTimers()
-    server = Server(configure(postgresql.url_for(root)))
-    asking = Requests("requests", server, timers, {"root": root, "caller": "a", "clock": 0})
+    server = Server(configure(postgresql.url_for(root, application_name=root[1:])))
+    common: dict[str, object] = {"root": root, "caller": "a", "clock": 0}
+    yield lambda: Requests("requests", server, timers, common)
+    timers.close()
 
-    def ask() -> Promise[float]:
-        return asking.ask("clock", {}, lambda _, seconds: float(seconds), 5.0)
+
+def ask(asking: Requests) -> Promise[float]:
+    return asking.ask("clock", {}, lambda _, seconds: float(seconds), 5.0)
+
+
+def at_line(number: int, asking: Requests, act: Callable[[], object]) -> Promise[float] | None:
+    """Ask, and act before the ``number``-th line of that; None if there are not so many."""
+    lines: set[int] = set()
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code.co_filename != requests.__file__:
+            return None
+        # No handler runs at the end of a with block, which has the number of its beginning.
+        if event == "line" and frame.f_lineno not in lines:
+            lines.add(frame.f_lineno)
+            if len(lines) == number:
+                sys.settrace(None)
+                act()
+        return trace
+
+    sys.settrace(trace)
+    try:
+        asked = ask(asking)
+    finally:
+        sys.settrace(None)
+    return asked if len(lines) == number else None
+
+
+def test_a_request_that_a_signal_handler_interrupts_at_any_line_harms_no_later_one(
+    requests_of: Callable[[], Requests],
+) -> None:
+    asking = requests_of()
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
 
     def interrupts(number: int) -> bool:
-        """Whether there is so high a ``number`` of lines, of which the last raised."""
-        lines: set[int] = set()
+        with suppress(KeyboardInterrupt):
+            return at_line(number, asking, interrupt) is not None
+        return True
 
-        def trace(frame: FrameType, event: str, _: object) -> Any:
-            if frame.f_code.co_filename != requests.__file__:
-                return None
-            # No handler runs at the end of a with block, which has the number of its beginning.
-            if event == "line" and frame.f_lineno not in lines:
-                lines.add(frame.f_lineno)
-                if len(lines) == number:
-                    raise KeyboardInterrupt
-            return trace
-
-        sys.settrace(trace)
-        try:
-            ask()
-        except KeyboardInterrupt:
-            return True
-        finally:
-            sys.settrace(None)
-        return False
-
-    assert ask().result(30)
+    assert ask(asking).result(30)
     number = 1
     while interrupts(number):
         with suppress(BackendUnavailable):  # the interrupted one took the connection along
-            ask().result(30)
-        assert ask().result(30)
+            ask(asking).result(30)
+        assert ask(asking).result(30)
         number += 1
     assert number > 10
     asking.close().result(30)
-    timers.close()
 
 
 def test_a_signal_handler_that_interrupts_a_request_at_any_line_gets_an_answer_itself(
-    postgresql: Postgres, root: str
+    requests_of: Callable[[], Requests],
 ) -> None:
-    timers = SystemTimers()
-    server = Server(configure(postgresql.url_for(root)))
-    asking = Requests("requests", server, timers, {"root": root, "caller": "a", "clock": 0})
-
-    def ask() -> Promise[float]:
-        return asking.ask("clock", {}, lambda _, seconds: float(seconds), 5.0)
-
-    def answers(number: int) -> bool:
-        """Whether a request has so high a ``number`` of lines, at which another one is made."""
-        left = number
-
-        def trace(frame: FrameType, event: str, _: object) -> Any:
-            nonlocal left
-            if frame.f_code.co_filename != requests.__file__:
-                return None
-            left -= event == "line"
-            if left == 0:
-                sys.settrace(None)
-                assert ask().result(30)
-            return trace
-
-        sys.settrace(trace)
-        try:
-            asked = ask()
-        finally:
-            sys.settrace(None)
-        assert asked.result(30)
-        return left <= 0
-
-    assert ask().result(30)
+    asking = requests_of()
+    assert ask(asking).result(30)
     number = 1
-    while answers(number):
+    while asked := at_line(number, asking, lambda: ask(asking).result(30)):
+        assert asked.result(30)
         number += 1
     assert number > 10
     asking.close().result(30)
-    timers.close()
 
 
 def test_a_request_at_the_moment_of_the_close_leaves_no_connection(
-    postgresql: Postgres, root: str, admin: Admin
+    requests_of: Callable[[], Requests], root: str, admin: Admin
 ) -> None:
-    timers = SystemTimers()
-    url = postgresql.url_for(root, application_name="closing")
-    server = Server(configure(url))
-
     def closes(number: int) -> bool:
-        """Close after the first ``number`` lines of a request; whether it has so many."""
-        asking = Requests("closing", server, timers, {"root": root, "caller": "a", "clock": 0})
+        asking = requests_of()
 
-        def ask() -> Promise[float]:
-            return asking.ask("clock", {}, lambda _, seconds: float(seconds), 5.0)
+        def close() -> None:
+            closing = threading.Thread(target=lambda: asking.close().result(30))
+            closing.start()
+            closing.join(0.2)  # longer, where it has to wait for the request
 
-        left = number
-
-        def trace(frame: FrameType, event: str, _: object) -> Any:
-            nonlocal left
-            if frame.f_code.co_filename != requests.__file__:
-                return None
-            left -= event == "line"
-            if left == 0:
-                sys.settrace(None)
-                closing = threading.Thread(target=lambda: asking.close().result(30))
-                closing.start()
-                closing.join(0.2)  # longer, where it has to wait for the request
-            return trace
-
-        assert ask().result(30)
-        sys.settrace(trace)
-        try:
-            asked = ask()
-        finally:
-            sys.settrace(None)
+        assert ask(asking).result(30)
+        asked = at_line(number, asking, close)
         with suppress(BackendUnavailable):
-            asked.result(30)
+            if asked is not None:
+                asked.result(30)
         asking.close().result(30)
-        return left <= 0
+        return asked is not None
 
     number = 1
     while closes(number):
         number += 1
     assert number > 10
-    timers.close()
-    left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'closing'"
-    eventually(lambda: admin.execute(left).fetchone() == (0,))
+    left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+    eventually(lambda: admin.execute(left, (root[1:],)).fetchone() == (0,))

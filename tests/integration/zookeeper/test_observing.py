@@ -42,7 +42,7 @@ def other(join: Join, zookeeper: ZooKeeper, root: str) -> ZookeeperBackend:
 @pytest.fixture
 def observer(join: Join, proxy: FaultProxy, root: str) -> ZookeeperBackend:
     """A client behind the proxy that probes every twenty seconds."""
-    return join(f"zookeeper://127.0.0.1:{proxy.port}{root}?ttl=60s")
+    return join(f"zookeeper://127.0.0.1:{proxy.port}{root}?ttl=60s&request_timeout=30s")
 
 
 @pytest.fixture

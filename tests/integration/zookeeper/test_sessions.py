@@ -50,7 +50,7 @@ def test_a_server_that_never_answers_the_handshake_does_not_hold_up_the_next(
 ) -> None:
     """A fault test: of two servers, one accepts connections and says nothing more."""
     url = proxied.replace("zookeeper://", f"zookeeper://{zookeeper.endpoint.hosts[0]},")
-    party = parties(url.replace("ttl=6s", "ttl=60s&connect_timeout=8s"), opened=False)
+    party = parties(url.replace("ttl=20s", "ttl=60s&connect_timeout=8s"), opened=False)
     proxy.black_hole()
     started = time.monotonic()
     for _ in range(4):  # the first server is a matter of chance

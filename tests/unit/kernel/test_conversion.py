@@ -28,7 +28,7 @@ def test_an_upgrade_whose_session_ends_meanwhile_is_lost_and_keeps_no_reader_out
 ) -> None:
     world = World()
     party, other = world.party(), world.party()
-    grant = granted(party, Convertible(Mode.PR, update=True))
+    grant = granted(party, Convertible(Mode.PR))
     assert isinstance(grant, UpgradeableGrant)
     reader = granted(other, Mode.PR)
     call = party.run(grant._upgrade(None))
@@ -49,7 +49,7 @@ def test_what_could_not_be_taken_back_is_gone_on_with_by_the_next_upgrade(
 ) -> None:
     world = World()
     party = world.party()
-    grant = granted(party, Convertible(Mode.PR, update=True))
+    grant = granted(party, Convertible(Mode.PR))
     assert isinstance(grant, UpgradeableGrant)
     reader = granted(world.party(), Mode.PR)
     publish = MemoryBackend.publish
@@ -66,7 +66,7 @@ def test_what_could_not_be_taken_back_is_gone_on_with_by_the_next_upgrade(
         call = party.run(grant._upgrade(None))
         world.settle()
         assert isinstance(call.error, BackendError)
-    assert world.queue()[0].claim == Convertible(Mode.PR, Mode.EX, update=True)
+    assert world.queue()[0].claim == Convertible(Mode.PR, Mode.EX)
     assert grant.claim is Mode.PR
     second = party.run(grant._upgrade(None))
     world.settle()

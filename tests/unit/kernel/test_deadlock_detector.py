@@ -45,7 +45,7 @@ def cycle(world: World) -> tuple[Call[None], Call[Ticket]]:
     one, two = world.party(), world.party()
     acquired(one, "b", Mode.EX)
     acquired(two, "a", Mode.PR)
-    converting = acquired(one, "a", Convertible(Mode.PR, update=True))
+    converting = acquired(one, "a", Convertible(Mode.PR))
     assert isinstance(converting, UpgradeableGrant)
     conversion = one.run(converting._upgrade(None))
     waiting = two.run(acquisition(two.engine, {"b": Mode.EX}, None, caller(two)))
@@ -105,27 +105,6 @@ def test_a_record_that_the_service_refuses_keeps_no_other_one_back(
     acquired(world.party(), "c", Mode.EX)
     for party in world.parties[:2]:
         party.run(acquisition(party.engine, {"c": Mode.EX}, None, caller(party)))
-    world.advance(30.0)
-    assert isinstance(waiting.error, DeadlockDetected)
-
-
-def test_a_detector_that_ends_early_begins_again_with_the_next_wait(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_thread(*_: object) -> Promise[None]:
-        raise RuntimeError("can't start new thread")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("coordlock.kernel.deadlock_detector.sleep", no_thread)
-        party = world.party()
-        acquired(world.party(), "b", Mode.EX)
-        acquired(party, "a", Mode.EX)
-        party.run(acquisition(party.engine, {"b": Mode.EX}, None, caller(party)))
-        world.advance(2.0)
-    other = world.party()
-    acquired(other, "c", Mode.EX)
-    party.run(acquisition(party.engine, {"c": Mode.EX}, None, caller(party)))
-    waiting = other.run(acquisition(other.engine, {"a": Mode.EX}, None, caller(other)))
     world.advance(30.0)
     assert isinstance(waiting.error, DeadlockDetected)
 
@@ -190,7 +169,7 @@ def test_what_was_released_is_not_kept_though_an_old_request_makes_it_anew(world
     ghost = call.result
     ghost.withdraw()
     world.advance(1.5)  # it was removed again after one second, and is to be after five
-    converting = acquired(two, "a", Convertible(Mode.PR, update=True))
+    converting = acquired(two, "a", Convertible(Mode.PR))
     assert isinstance(converting, UpgradeableGrant)
     acquired(two, "b", Mode.EX)
     # The fault: the request was not lost, and is done now.

@@ -11,7 +11,7 @@ from coordlock.model.conversion import Publish, WaitFor, decide
 
 
 def upgrading(*yields_to: tuple[int, int], decided: bool = True) -> Convertible:
-    return Convertible(Mode.PR, Mode.EX, yields_to if decided else None, update=True)
+    return Convertible(Mode.PR, Mode.EX, yields_to if decided else None)
 
 
 BEGUN = upgrading(decided=False)
@@ -30,7 +30,7 @@ def queue(*claims: AnyClaim) -> Snapshot:
 def test_readers_behind_a_waiting_writer_are_not_waited_for() -> None:
     """At the end of the queue it would wait for them, and they for the writer, and that for it."""
     snapshot = queue(BEGUN, Mode.EX, Mode.PR)
-    assert decide(snapshot, snapshot.contenders[0]) == Publish(Convertible(Mode.EX, update=True))
+    assert decide(snapshot, snapshot.contenders[0]) == Publish(Convertible(Mode.EX))
 
 
 def test_when_the_writer_gives_up_its_readers_are_not_let_in_beside_the_upgraded_one() -> None:
@@ -55,7 +55,7 @@ def test_one_in_between_that_waits_is_not_taken_for_one_that_goes_first() -> Non
 
 
 def test_another_upgradeable_lock_waits_behind_and_is_not_waited_for() -> None:
-    snapshot = queue(BEGUN, Convertible(Mode.PR, update=True), Mode.PR)
+    snapshot = queue(BEGUN, Convertible(Mode.PR), Mode.PR)
     assert decide(snapshot, snapshot.contenders[0]) == Publish(upgrading((3, 3)))
 
 
@@ -77,17 +77,17 @@ def test_a_contender_before_is_waited_for_whether_it_holds_or_not() -> None:
 def test_what_an_upgrade_has_left_behind_that_could_not_take_it_back_is_gone_on_with() -> None:
     snapshot = queue(upgrading((2, 2)), Mode.PR, Mode.PR)
     assert decide(snapshot, snapshot.contenders[0]) == WaitFor(snapshot.contenders[1])
-    exclusive = queue(Convertible(Mode.EX, update=True), Mode.PR)
-    assert decide(exclusive, exclusive.contenders[0]) == Publish(Convertible(Mode.EX, update=True))
+    exclusive = queue(Convertible(Mode.EX), Mode.PR)
+    assert decide(exclusive, exclusive.contenders[0]) == Publish(Convertible(Mode.EX))
 
 
 def test_what_is_published_is_read_again() -> None:
     for claim in (
         Convertible(Mode.PR),
-        Convertible(Mode.PR, update=True),
+        Convertible(Mode.PR),
         Convertible(Mode.CR, Mode.EX),
         Convertible(Mode.CR, Mode.EX, ()),
-        Convertible(Mode.CR, Mode.EX, ((1, 2), (2**62, 2**62)), update=True),
+        Convertible(Mode.CR, Mode.EX, ((1, 2), (2**62, 2**62))),
     ):
         assert Convertible.decode(claim.encode()) == claim
 

@@ -14,7 +14,7 @@ from coordlock.model.handover import Departure, after
 Queues = tuple[Snapshot, ...]
 Rule = Callable[[Queues, Sequence[Contender], Mapping[Contender, Departure]], Queues | None]
 
-READER = Convertible(Mode.PR, update=True)
+READER = Convertible(Mode.PR)
 WRITER = replace(READER, mode=Mode.EX)
 
 

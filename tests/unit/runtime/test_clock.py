@@ -54,6 +54,22 @@ def test_a_timer_never_fires_before_its_time(timers: SystemTimers) -> None:
     assert fired[0] >= due
 
 
+def test_without_a_thread_what_is_due_is_called_at_once_and_the_rest_once_there_is_one(
+    timers: SystemTimers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    fired: list[str] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        timers.call_at(now() + 0.01, lambda: fired.append("later"))
+        timers.call_at(now(), lambda: fired.append("now"))
+        assert fired == ["now"]
+    timers.call_at(now() + 3600, lambda: None)
+    eventually(lambda: fired == ["now", "later"])
+
+
 def test_a_nearer_timer_overtakes_a_distant_one(timers: SystemTimers) -> None:
     fired = threading.Event()
     timers.call_at(now() + 3600, lambda: None)

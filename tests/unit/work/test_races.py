@@ -20,10 +20,13 @@ from coordlock.errors import (
     WorkQueueEmpty,
 )
 from coordlock.model.contender import Contender, Entry
-from coordlock.runtime.driver import run
+from coordlock.runtime.driver import Steps, run
+from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
 from coordlock.types import WorkQueueStats
+from coordlock.work.item import Item
+from coordlock.work.running import next_item
 from coordlock.work.workers import Workers
 
 BOUND = 30.0
@@ -143,7 +146,7 @@ def test_an_item_that_was_lost_leaves_nothing_behind_where_no_block_ends(
     eventually(lambda: not client._access.engine.tickets)
 
 
-def test_a_consumer_that_is_overtaken_takes_another_item(
+def test_a_consumer_that_is_overtaken_takes_another_item_with_the_same_worker(
     client: coordlock.Client, other: coordlock.Client
 ) -> None:
     queue = client.work_queue("q")
@@ -161,6 +164,8 @@ def test_a_consumer_that_is_overtaken_takes_another_item(
         assert overtaken == [b"one", b"two"]
         assert item.data in (b"three", b"four")
         assert queue.stats() == WorkQueueStats(waiting=1, taken=1, delayed=0, dead=0)
+        tickets = client._access.engine.tickets
+        assert sum("work-" in one.entries[0].queue for one in tickets) == 1
 
 
 def test_a_look_that_is_overtaken_while_other_calls_wait_finds_nothing_at_once(
@@ -221,8 +226,10 @@ def test_of_many_items_that_are_due_at_once_few_are_listed_for_each_take(
 
     backend.names = noted  # type: ignore[method-assign]
     taken = []
-    for _ in range(120):
-        with queue.take(BOUND) as item:
+    for number in range(120):
+        item = queue.try_take() if number % 2 else queue.take(BOUND)
+        assert item is not None
+        with item:
             taken.append(int(item.data))
     assert sorted(taken) == list(range(120))
     assert sum(sizes) <= 3 * 120
@@ -333,7 +340,7 @@ def test_an_item_that_a_worker_gets_meanwhile_is_not_removed(
 
 
 def test_a_claim_that_no_caller_got_counts_for_nothing(client: coordlock.Client) -> None:
-    queue = client.work_queue("q", max_failures=1, max_deliveries=1)
+    queue = client.work_queue("q", max_failures=1)
     queue.put(b"one")
     backend = backend_of(client)
     write, answers = backend.write, []
@@ -365,18 +372,6 @@ def test_deploys_count_as_deliveries_and_not_as_failures(client: coordlock.Clien
         assert item.release() is True
     queue.take(BOUND).nack()
     assert [one.failures for one in queue.dead()] == [1]
-
-
-def test_an_item_is_dead_after_the_deliveries_that_an_option_allows(
-    client: coordlock.Client,
-) -> None:
-    queue = client.work_queue("q", max_deliveries=2)
-    queue.put(b"one")
-    for _ in range(2):
-        queue.take(BOUND).release()
-    assert queue.try_take() is None
-    [dead] = queue.dead()
-    assert (dead.deliveries, dead.failures, dead.reason) == (2, 0, "delivered 2 times")
 
 
 def test_of_two_threads_that_end_an_item_the_loser_hears_that_it_has_ended(
@@ -418,7 +413,7 @@ def test_removed_items_are_gone_and_those_at_work_stay(client: coordlock.Client)
     assert queue.stats() == WorkQueueStats(0, 0, 0, 0)
 
 
-def test_a_loop_ends_when_nothing_comes_and_keeps_to_its_concurrency(
+def test_a_loop_ends_when_nothing_comes_and_asks_for_a_with_block(
     client: coordlock.Client,
 ) -> None:
     queue = client.work_queue("q")
@@ -430,14 +425,30 @@ def test_a_loop_ends_when_nothing_comes_and_keeps_to_its_concurrency(
             done.append(int(item.data))
     assert done == [0, 1, 2, 3, 4]
     queue.put(b"6")
-    queue.put(b"7")
     items = queue.consume()
     next(items)
     with pytest.raises(RuntimeError, match="write `with item:`"):
         next(items)
-    both = queue.consume(concurrency=2, timeout=0.1)
-    assert next(both).data == b"7"
-    assert list(both) == []
+
+
+def test_a_loop_goes_on_after_an_outage_and_logs_one_warning_for_it(
+    client: coordlock.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = client.work_queue("q")
+    queue.put(b"one")
+    errors = [BackendUnavailable("memory", "outage")] * 3
+
+    def take() -> Steps[Item]:
+        if errors:
+            raise errors.pop()
+        return (yield from queue._take())
+
+    item = run(next_item(client._access.engine, "q", take, None))
+    assert item is not None
+    assert item.data == b"one"
+    item.ack()
+    assert flush(BOUND)
+    assert caplog.text.count("takes items again when the service answers") == 1
 
 
 def test_dead_workers_are_found_by_a_client_that_was_refused_the_chores_for_a_while(
