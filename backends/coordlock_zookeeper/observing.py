@@ -31,7 +31,7 @@ from coordlock.runtime.promise import Promise, all_of, settled
 from coordlock_zookeeper.data_session import DataSession
 from coordlock_zookeeper.errors import SERVICE, closed
 from coordlock_zookeeper.nodes import Layout
-from coordlock_zookeeper.places import FolderPlace, KeyPlace, Place, QueuePlace
+from coordlock_zookeeper.places import DataPlace, Place, QueuePlace
 from coordlock_zookeeper.requests import Answer, Requests
 from coordlock_zookeeper.session import ZookeeperSession
 
@@ -139,7 +139,7 @@ class Observations:
     def _place(self, where: Queue | str) -> Place[Any]:
         if isinstance(where, Queue):
             return QueuePlace(where.name, self._layout)
-        return (FolderPlace if where.endswith("/") else KeyPlace)(where)
+        return DataPlace(where)
 
     def _round(self, key: object, place: Place[Any], requests: Requests) -> Steps[bool]:
         """Read what is to be read; whether that proves a state, or the one before is the newest."""
@@ -214,21 +214,25 @@ class Observations:
 
     def _probe(self, session: ZookeeperSession) -> Steps[None]:
         """Send probes while something is observed; silence is a doubt."""
-        while True:
-            with self._lock:
-                if self._probed is not session:
-                    return
-                if not self._known_at or session.has_ended:
-                    self._probed = None
-                    return
-            take = partial(self._probed_at, self._now())
-            answered = self._ask(session.requests, Transaction([]), take)
-            yield sleep(self._timers, session.ttl() / _PROBES)
-            if not answered.done():
-                self._is_silent = True
-                self._doubt()
-                yield settled(answered)
-                self._is_silent = False
+        try:
+            while True:
+                with self._lock:
+                    if self._probed is not session:
+                        return
+                    if not self._known_at or session.has_ended:
+                        self._probed = None
+                        return
+                take = partial(self._probed_at, self._now())
+                answered = self._ask(session.requests, Transaction([]), take)
+                yield sleep(self._timers, session.ttl() / _PROBES)
+                if not answered.done():
+                    self._is_silent = True
+                    self._doubt()
+                    yield settled(answered)
+                    self._is_silent = False
+        except BaseException:  # no timers, or Ctrl-C: the next reading begins it again
+            self._is_silent, self._probed = False, None
+            raise
 
     def _probed_at(self, sent: float, _: object, zxid: int) -> None:
         """A probe was answered, behind the events of all earlier changes.

@@ -33,11 +33,12 @@ from coordlock.model.contender import Contender, Snapshot
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.data import stored
 
-__all__ = ["FolderPlace", "KeyPlace", "Place", "QueuePlace", "Reading"]
+__all__ = ["DataPlace", "Place", "QueuePlace", "Reading"]
 
 State = TypeVar("State", Snapshot, Listing)
-Child = TypeVar("Child")
 Value = TypeVar("Value")
+
+Kind = Literal["data", "children", "existence"]
 
 
 class Reading(NamedTuple):
@@ -46,7 +47,7 @@ class Reading(NamedTuple):
     The last is for a node that does not exist: only that leaves a watch for its creation.
     """
 
-    kind: Literal["data", "children", "existence"]
+    kind: Kind
     path: str
 
 
@@ -65,228 +66,160 @@ class _Fact(Generic[Value]):
 
 
 class Place(ABC, Generic[State]):
-    """A node, and perhaps its children, as far as the answers over one connection have told them.
+    """A node, or its children, as far as the answers over one connection have told them.
+
+    Where children change all the time, others change while those that have changed are read, and
+    the round may prove no state. Then the next one reads all that have changed since the last
+    state. So in the end a round reads everything that changes, at about one moment, and nothing
+    else.
 
     Attributes:
         path: the node's.
         state: the newest state that was proven.
     """
 
-    _kind: Literal["data", "children"]
     state: State
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, kind: Literal["data", "children"]) -> None:
+        """``kind`` says what of the node counts."""
         self.path: Final = path
-        #: What is known of the node itself, and what to ask of it; None while it has not changed.
-        self._own: _Fact[Any] | None = None
-        self._missing: Literal["data", "children", "existence"] | None = self._kind
+        self._kind: Final = kind
+        #: What is known, by paths: the paths of the children or what the node holds; and what they
+        #: hold.
+        self._facts: dict[str, _Fact[Any]] = {}
+        #: What to read: it is not known, or has changed since the state that was proven last.
+        self._wanted: dict[str, Kind] = {path: kind}
         #: The transactions that the newest answer shows, and the newest state that was proven.
         self._newest = self._proven = 0
 
     def readings(self) -> list[Reading]:
         """The requests of the next round; none if all that is known is true until now."""
-        return [Reading(self._missing, self.path)] if self._missing else []
+        return [Reading(kind, path) for path, kind in self._wanted.items()]
 
     def take(self, reading: Reading, found: Any, zxid: int) -> None:
         """Take the answer, None where there is no such node; it shows transaction ``zxid``."""
         self._newest = zxid
         if reading.path == self.path:
-            self._take_own(reading, found)
+            self._take_own(reading.kind, found)
+        elif found is None:
+            self._gone(reading.path)
         else:
-            self._take_child(reading.path.rpartition("/")[2], found)
+            if reading.path not in self._facts:
+                self._wanted.pop(reading.path, None)  # the list may have left it out meanwhile
+            self._facts[reading.path] = self._held(reading.path, found)
 
     def fired(self, kind: str, path: str) -> None:
         """A watch has told that ``path`` has changed in this way: see kazoo's `EventType`."""
-        ignored = EventType.CHANGED if self._kind == "children" else EventType.CHILD
-        if path == self.path and kind != ignored:
-            self._missing = self._kind
-            if self._own is not None:
-                self._end(self._own)
+        is_own = path == self.path
+        if is_own and kind == (EventType.CHANGED if self._kind == "children" else EventType.CHILD):
+            return
+        fact = self._facts.get(path)
+        if fact is not None and fact.until is None:
+            fact.until = self._newest
+        if is_own:
+            self._wanted[path] = self._kind
+        elif fact is not None and kind == EventType.DELETED:
+            self._gone(path)
+        elif fact is not None:
+            self._wanted[path] = "data"
 
     def advance(self) -> bool:
         """Whether all answers prove a `state` that is newer. To be called after each round."""
-        facts = self._facts()
-        if facts is None:
+        if self.path not in self._facts or not all(part in self._facts for part in self._parts()):
             return False
+        facts = [self._facts[path] for path in (self.path, *self._parts())]
         zxid = min(self._newest if fact.until is None else fact.until for fact in facts)
         if zxid <= self._proven or any(fact.since > zxid for fact in facts):
             return False
         self._proven = zxid
-        self.state = self._state(zxid)
+        for path in [*self._wanted]:
+            if path != self.path and self._facts[path].until is None:
+                del self._wanted[path]
+        self.state = self._made({path: self._facts[path].value for path in self._parts()}, zxid)
         return True
 
-    def _end(self, fact: _Fact[Any]) -> None:
-        """An event has told that this has changed."""
-        if fact.until is None:
-            fact.until = self._newest
+    def _parts(self) -> Sequence[str]:
+        """The paths of the nodes that hold the state, in their order."""
+        return self._facts[self.path].value if self._kind == "children" else (self.path,)
 
-    def _take_own(self, reading: Reading, found: Any) -> None:
-        """Take what the node itself holds, None where it does not exist."""
-        if found is None:
-            # Then only a request for its existence leaves a watch.
-            is_watched = reading.kind == "existence"
-            self._missing = None if is_watched else "existence"
-            self._own = _Fact(self._value(None), self._newest, None if is_watched else self._newest)
-        elif reading.kind == "existence":
-            self._missing = self._kind
-        else:
-            self._missing = None
-            _, stat = found
-            # Where the counter of a node's children has reached its end, `pzxid` misses those that
-            # are created (`test_spent_counter`). But their own periods begin later.
-            since = stat.pzxid if self._kind == "children" else stat.mzxid
-            self._own = _Fact(self._value(found), int(since))
-
-    def _take_child(self, name: str, found: Any) -> None:
-        """Take what a child holds, None where it does not exist."""
-
-    def _facts(self) -> Sequence[_Fact[Any]] | None:
-        """All that the state is made of; None while nothing is known of a part of it."""
-        return None if self._own is None else [self._own]
-
-    @abstractmethod
-    def _value(self, found: Any) -> Any:
-        """What the node itself tells, None where it does not exist."""
-
-    @abstractmethod
-    def _state(self, zxid: int) -> State:
-        """The state as of transaction ``zxid``, which was proven just now."""
-
-
-class KeyPlace(Place[Listing]):
-    """One key of data."""
-
-    _kind = "data"
-
-    def _value(self, found: Any) -> VersionedValue | None:
-        return None if found is None else stored(*found)
-
-    def _state(self, zxid: int) -> Listing:
-        assert self._own is not None
-        value = self._own.value
-        return Listing({} if value is None else {self.path: value}, zxid)
-
-
-class _Parent(Place[State], Generic[State, Child]):
-    """A node whose children are what counts.
-
-    Where children change all the time, others change while those that have changed are read, and
-    the round may prove no state. Then the next one reads all that have changed since the last
-    state. So in the end a round reads everything that changes, at about one moment, and nothing
-    else.
-    """
-
-    _kind = "children"
-
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        #: What is known of children, by their names.
-        self._children: dict[str, _Fact[Child]] = {}
-        #: The children to read: not known yet, or changed since the state that was proven last.
-        self._wanted: set[str] = set()
-
-    def fired(self, kind: str, path: str) -> None:
-        super().fired(kind, path)
-        parent, _, name = path.rpartition("/")
-        if (parent or "/") != self.path or name not in self._children:
+    def _take_own(self, kind: Kind, found: Any) -> None:
+        path, facts = self.path, self._facts
+        del self._wanted[path]
+        if kind == "existence" and found is not None:
+            self._wanted[path] = self._kind
             return
-        self._end(self._children[name])
-        if kind == EventType.DELETED:
-            self._gone(name)
-        else:
-            self._wanted.add(name)
+        if self._kind == "data" and found is not None:
+            facts[path] = self._held(path, found)
+            return
+        value: Any = None
+        if self._kind == "children":
+            names = self._selected(() if found is None else found[0])
+            value = [f"{path.rstrip('/')}/{name}" for name in names]
+        # Where the counter of a node's children has reached its end, `pzxid` misses those that are
+        # created (`test_spent_counter`). But their own periods begin later.
+        since = self._newest if found is None else int(found[1].pzxid)
+        own = _Fact(value, since)
+        self._facts = {path: own, **{part: facts[part] for part in value or () if part in facts}}
+        wanted, self._wanted = self._wanted, {}
+        if found is None and kind != "existence":  # only that leaves a watch then
+            own.until = self._newest
+            self._wanted[path] = "existence"
+        for part in value or ():
+            if part in wanted or part not in facts or facts[part].until is not None:
+                self._wanted[part] = "data"
 
-    def readings(self) -> list[Reading]:
-        above = self.path.rstrip("/")
-        return super().readings() + [Reading("data", f"{above}/{name}") for name in self._wanted]
-
-    def _facts(self) -> Sequence[_Fact[Any]] | None:
-        if self._own is None:
-            return None
-        names: Sequence[str] = self._own.value
-        if not all(name in self._children for name in names):
-            return None
-        return [self._own, *(self._children[name] for name in names)]
-
-    def _take_own(self, reading: Reading, found: Any) -> None:
-        super()._take_own(reading, found)
-        assert self._own is not None  # its existence is asked for after its children
-        names, children, wanted = self._own.value, self._children, self._wanted
-        self._children = {name: children[name] for name in names if name in children}
-        self._wanted = {
-            name
-            for name in names
-            if name in wanted or name not in children or children[name].until is not None
-        }
-
-    def _take_child(self, name: str, found: Any) -> None:
-        if found is not None:
-            data, stat = found
-            if name not in self._children:
-                self._wanted.discard(name)
-            self._children[name] = _Fact(self._child(name, data, stat), int(stat.mzxid))
-        elif name in self._wanted:
-            self._gone(name)
-
-    def _gone(self, name: str) -> None:
+    def _gone(self, child: str) -> None:
         # The watch on the list has told it as well, or tells it before any other answer comes.
-        self._wanted.discard(name)
-        self._missing = self._kind
+        if self._wanted.pop(child, None) or child in self._facts:
+            self._wanted[self.path] = self._kind
 
-    def _value(self, found: Any) -> Sequence[str]:
-        return self._selected(() if found is None else found[0])
-
-    def _state(self, zxid: int) -> State:
-        self._wanted = {name for name in self._wanted if self._children[name].until is not None}
-        assert self._own is not None
-        return self._made({name: self._children[name].value for name in self._own.value}, zxid)
+    def _held(self, path: str, found: Any) -> _Fact[Any]:
+        data, stat = found
+        return _Fact(self._content(path, data, stat), int(stat.mzxid))
 
     @abstractmethod
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
         """The names among those of all children that count, in their order."""
 
     @abstractmethod
-    def _child(self, name: str, data: bytes | None, stat: Any) -> Child:
-        """What a child is in the state."""
+    def _content(self, path: str, data: bytes | None, stat: Any) -> Any:
+        """What a node is in the state."""
 
     @abstractmethod
-    def _made(self, children: dict[str, Child], zxid: int) -> State:
-        """The state that consists of ``children``, which are in their order."""
+    def _made(self, contents: dict[str, Any], zxid: int) -> State:
+        """The state that consists of ``contents``, which are in their order."""
 
 
-class FolderPlace(_Parent[Listing, VersionedValue | None]):
-    """All keys of data that have one part more than ``folder``, which ends with a slash."""
+class DataPlace(Place[Listing]):
+    """A key of data, or a folder: all keys that have one part more."""
 
-    def __init__(self, folder: str) -> None:
-        super().__init__(folder.rstrip("/") or "/")
-        self._folder: Final = folder
+    def __init__(self, where: str) -> None:
+        """``where`` ends with a slash for a folder."""
+        super().__init__(where.rstrip("/") or "/", "children" if where.endswith("/") else "data")
 
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
         return sorted(children)
 
-    def _child(self, name: str, data: bytes | None, stat: Any) -> VersionedValue | None:
+    def _content(self, path: str, data: bytes | None, stat: Any) -> VersionedValue | None:
         return stored(data, stat)
 
-    def _made(self, children: dict[str, VersionedValue | None], zxid: int) -> Listing:
-        values = {
-            self._folder + name: value for name, value in children.items() if value is not None
-        }
-        return Listing(values, zxid)
+    def _made(self, contents: dict[str, VersionedValue | None], zxid: int) -> Listing:
+        return Listing({path: value for path, value in contents.items() if value is not None}, zxid)
 
 
-class QueuePlace(_Parent[Snapshot, Contender]):
+class QueuePlace(Place[Snapshot]):
     """A queue."""
 
     def __init__(self, queue: str, layout: nodes.Layout) -> None:
-        super().__init__(layout.queue(queue))
+        super().__init__(layout.queue(queue), "children")
         self._queue: Final = queue
         self._layout: Final = layout
 
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
         return [name for _, name in nodes.ordered_names(children)]
 
-    def _child(self, name: str, data: bytes | None, stat: Any) -> Contender:
-        return self._layout.read(nodes.contender(self.path, name), data, stat)
+    def _content(self, path: str, data: bytes | None, stat: Any) -> Contender:
+        return self._layout.read(nodes.contender(self.path, path.rpartition("/")[2]), data, stat)
 
-    def _made(self, children: dict[str, Contender], zxid: int) -> Snapshot:
-        return Snapshot(self._queue, tuple(children.values()), zxid)
+    def _made(self, contents: dict[str, Contender], zxid: int) -> Snapshot:
+        return Snapshot(self._queue, tuple(contents.values()), zxid)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from coordlock_zookeeper.nodes import Layout
-from coordlock_zookeeper.places import FolderPlace, KeyPlace, Place, QueuePlace, Reading
+from coordlock_zookeeper.places import DataPlace, Place, QueuePlace, Reading
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from kazoo.protocol.states import EventType
@@ -158,8 +158,7 @@ class Client:
         if self.where == "queue":
             self.place = QueuePlace("q", Layout(""))
         else:
-            kind = FolderPlace if self.where.endswith("/") else KeyPlace
-            self.place = kind(self.where)
+            self.place = DataPlace(self.where)
         #: The revision of each state that was shown.
         self.shown: list[int] = []
         #: The readings of the round that goes on: those to answer, and how many are to be taken.
