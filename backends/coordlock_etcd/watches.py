@@ -159,18 +159,21 @@ class EtcdWatch:
         return self._left.get(key, 0) > order
 
     def report(self, events: Sequence[pb.Event]) -> list[Watch]:
-        """Take what etcd reports; the watches that are over."""
+        """Take what etcd reports; the watches that are over.
+
+        None of ``events`` is forgotten before the next report: see `Watcher._proof`.
+        """
+        if len(self._left) > MAX_DEPARTURES:
+            self._since = max(self._since, *self._left.values())
+            self._left.clear()
         over = []
         for event in events:
             key, revision = event.kv.key, event.kv.mod_revision
             if event.type == pb.Event.DELETE:
-                self._left.pop(key, None)  # the latest come last
                 self._left[key] = revision
                 if self._there.get(key, revision) < revision:
                     del self._there[key]
             watch = self._watches.get(key)
             if watch is not None and watch.is_over_with(event):
                 over.append(watch)
-        while len(self._left) > MAX_DEPARTURES:
-            self._since = max(self._since, self._left.pop(next(iter(self._left))))
         return over

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from coordlock.model.claim import AnyClaim, Convertible, Mode, Permit, in_force, parse_marker
+from coordlock.model.claim import AnyClaim, Mode, Permit, in_force, parse_marker
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock_redis.requests import Argument
 
@@ -50,7 +50,6 @@ def entries(session: str, added: Sequence[Entry], *, unless_blocked: bool) -> li
             int(claim is Mode.EX),
             compatible(claim),
             claim.of if isinstance(claim, Permit) else 0,
-            int(isinstance(claim, Convertible)),
         )
     return arguments
 

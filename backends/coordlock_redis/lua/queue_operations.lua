@@ -1,7 +1,7 @@
 if ARGV[1] == 'enqueue' then
   -- Add contenders, one for each entry, or find them. session, "1" for unless blocked, and for each
   -- entry: queue, id, marker, owner, value, window, "1" to watch the nearest before it,
-  -- the markers that it may stand with, its permits (0 for a mode), "1" for an update
+  -- the markers that it may stand with, its permits (0 for a mode)
   -- -> last, and for each entry: those before it, preceded by how many are omitted, and its token;
   -- and the microseconds after which the session of the nearest before it expires
   local session, is_try = ARGV[FIRST], ARGV[FIRST + 1] == '1'
@@ -17,7 +17,7 @@ if ARGV[1] == 'enqueue' then
   -- Where the entries begin in ARGV, and by these places how many contenders stand before each.
   local places, ranks = {}, {}
   local mine, others = 0, {}
-  for at = FIRST + 2, #ARGV, 10 do
+  for at = FIRST + 2, #ARGV, 9 do
     local queue, id = ARGV[at], ARGV[at + 1]
     local claim = call('HGET', ROOT .. 'claims:' .. queue, id)
     rank_in(queue) -- fails where another program uses the key, before anything is written

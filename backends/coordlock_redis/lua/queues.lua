@@ -100,12 +100,11 @@ local function refusal(places)
   -- Whether a record of a convertible contender, as in coordlock.model.claim, lets a newcomer in
   -- that may stand with the modes of which `compatible` has the markers.
   local MARKERS = {NL = 'nl', CR = 'cr', CW = 'cw', PR = 'rlock', PW = 'pw', EX = 'lock'}
-  local function lets_in(record, compatible, is_update)
+  local function lets_in(record, compatible)
     local is_read, fields = pcall(cjson.decode, (string.gsub(record, '^%d+ ', '', 1)))
     if not is_read or type(fields) ~= 'table' or fields.format ~= 1 then
       return compatible[MARKERS.EX] ~= nil
     end
-    if is_update and fields.update == true then return false end
     local target = fields.target
     if type(target) == 'string' and not compatible[MARKERS[target] or 'lock'] then return false end
     return compatible[MARKERS[fields.mode] or 'lock'] ~= nil
@@ -114,7 +113,7 @@ local function refusal(places)
   -- What is in the way of a newcomer, and how many contenders stand before that; nil for nothing.
   local function in_the_way(place)
     local queue, own_marker, markers = ARGV[place], ARGV[place + 2], ARGV[place + 7]
-    local permits, is_update = tonumber(ARGV[place + 8]), ARGV[place + 9] == '1'
+    local permits = tonumber(ARGV[place + 8])
     local count = call('ZCARD', ROOT .. 'queue:' .. queue)
     if count == 0 then return nil end
     if permits > 0 then
@@ -126,7 +125,9 @@ local function refusal(places)
     end
     local compatible = set_of(markers)
     local function is_blocking(_, marker, value)
-      if marker == 'convertible' then return not lets_in(value, compatible, is_update) end
+      if marker == 'convertible' then
+        return own_marker == 'convertible' or not lets_in(value, compatible)
+      end
       return not compatible[marker]
     end
     for stop = count - 1, 0, -64 do

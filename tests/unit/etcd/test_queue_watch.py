@@ -175,6 +175,9 @@ def test_what_was_forgotten_is_not_taken_for_present() -> None:
     waits, late = Watch(contender(1, 9), 11), Watch(contender(0, 9), 11)
     assert queue.take(waits)
     queue.report([gone(number, 20 + number) for number in range(2, 1000)])
+    assert queue.has_left(b"/q/lock-2", 9), "others that have left are being reported"
+    queue.report([gone(1000, 1020)])
+    assert not queue.has_left(b"/q/lock-2", 9)
     assert waits.is_covered, "its departure would have ended it"
     assert not queue.has_left(late.name, late.order)
     assert queue.take(late)
@@ -213,3 +216,15 @@ def test_contenders_that_are_there_keep_it() -> None:
     assert not queue.is_unused(10.0)
     queue.drop(watch)
     assert queue.is_unused(10.0)
+
+
+def test_what_was_forgotten_came_before_a_gap() -> None:
+    queue = queue_watch()
+    queue.created(10)
+    queue.report([gone(number, 20 + number) for number in range(1000)])
+    queue.broke()
+    queue.created(5000)
+    queue.report([gone(1000, 5001)])
+    watch = Watch(contender(1000, 1015), 4000)
+    assert queue.take(watch)
+    assert not watch.is_covered, "it may have left in the gap"
