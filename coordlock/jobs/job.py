@@ -96,7 +96,7 @@ class _BaseJob(Recipe, Generic[R]):
             )
             yield from run._start()
             if options.max_hold is not None:
-                engine.limit(ticket, options.max_hold)
+                engine.tickets.limit(ticket, options.max_hold)
             ticket.waited = engine.clock.now() - began
             return run
         except BaseException:

@@ -80,7 +80,7 @@ class Access:
     def warn_of_fork(self) -> None:
         """Say so, where this process's connection endangers a child that is being forked."""
         engine = self._engines.get(PROCESS.id)
-        if engine is None or self._make is None or not engine.was_open:
+        if engine is None or self._make is None or engine.sessions.latest is None:
             return
         if text := engine.backend.fork_warning:
             log.warning("%s: %s", self.settings, text)

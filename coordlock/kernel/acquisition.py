@@ -54,13 +54,14 @@ def acquisition(
     announcement: Announcement | None = None,
     kind: str = "lock",
     name: str | None = None,
+    max_hold: float | None = None,
 ) -> Steps[Ticket]:
     """Acquire the queues in ``claims``, each as its claim, all at once; the granted ticket.
 
     It ends after ``timeout`` seconds; None waits for ever, and 0 tries once. ``caller`` is warned
     when it waits for itself. ``label`` is shown in place of the client's. The contender publishes
     ``announcement`` from the beginning. ``kind`` and ``name`` are what errors and the log
-    call it; without a ``name``, that of its queues.
+    call it; without a ``name``, that of its queues. It may be held for ``max_hold`` seconds.
 
     Raises `WaitError`: `AcquireTimeout` when the lock is busy until then, `WaitUnavailable`
     where the service is silent, `SessionLost` or `Evicted` when a contender is lost while it waits,
@@ -101,7 +102,7 @@ def acquisition(
                     queues = yield from attempt.wait(ticket, queues)
                 # The snapshots prove the grant: no contender enters a queue before me, and one
                 # that has left never returns. And I am still there: see `handover`.
-                engine.tickets.grant(ticket, queues, caller)
+                engine.tickets.grant(ticket, queues, caller, max_hold)
                 if once:
                     _forget_refusals(engine, claims)
                 ticket.waited = engine.clock.now() - began

@@ -98,11 +98,6 @@ class Engine:
         return self.closing is not None
 
     @property
-    def was_open(self) -> bool:
-        """Whether there is a session, or was one."""
-        return self.sessions.was_open
-
-    @property
     def is_at_work(self) -> bool:
         """Whether there is something to close: in this process, and not yet."""
         return bool(self.sessions.known) and not (self.closed or self.inherited)
@@ -161,7 +156,7 @@ class Engine:
         self.check()
         if self.settings.fail_fast:
             self._refuse_in_outage()
-        if not self.was_open:
+        if self.sessions.latest is None:
             yield from self.session()
 
     def session(self) -> Steps[Session]:
@@ -216,10 +211,6 @@ class Engine:
         if self.closing is not None:
             ticket.lose(ClientClosed())
         return ticket
-
-    def limit(self, ticket: Ticket, seconds: float) -> None:
-        """Let ``ticket``, which was granted, be held for ``seconds`` from now."""
-        self.tickets.limit(ticket, seconds)
 
     def held_by(self, caller: Caller, queue: str | None = None) -> list[Ticket]:
         """What ``caller`` was granted by this service, through any client, and holds.

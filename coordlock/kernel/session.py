@@ -348,11 +348,6 @@ class Sessions:
     _is_closed: bool = False
 
     @property
-    def was_open(self) -> bool:
-        """Whether one was opened so far."""
-        return self.latest is not None
-
-    @property
     def known(self) -> tuple[Session, ...]:
         """The session that is being opened, and the latest one that was."""
         # In this order, because one becomes the other.

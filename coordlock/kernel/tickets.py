@@ -84,7 +84,13 @@ class Tickets:
         if self._timer is None:
             self._sweep_later()
 
-    def grant(self, ticket: Ticket, snapshots: Sequence[Snapshot], caller: Caller | None) -> None:
+    def grant(
+        self,
+        ticket: Ticket,
+        snapshots: Sequence[Snapshot],
+        caller: Caller | None,
+        max_hold: float | None = None,
+    ) -> None:
         """Grant ``ticket`` to ``caller``: see `Ticket.grant`. It is noted until it is gone."""
         ticket.caller = caller
         if len(ticket.entries) > 1:
@@ -95,17 +101,19 @@ class Tickets:
                 for entry in ticket.entries:
                     self._granted.setdefault(entry.queue, {})[ticket] = None
         ticket.grant(snapshots)
+        if max_hold is not None:
+            self.limit(ticket, max_hold)
 
     def forget(self, ticket: Ticket) -> None:
         """``ticket`` has no contender left. Idempotent."""
         with self.lock:
-            for key in (ticket.caller, *(entry.queue for entry in ticket.entries)):
-                granted = self._granted.get(key, {})
-                granted.pop(ticket, None)
-                if not granted:
-                    self._granted.pop(key, None)
-            # Last: where a signal handler raises before this, the next call does it all.
             for entry in ticket.entries:
+                for key in (ticket.caller, entry.queue):
+                    granted = self._granted.get(key, {})
+                    granted.pop(ticket, None)
+                    if not granted:
+                        self._granted.pop(key, None)
+                # Last: where a signal handler raises before this, the next call does it all.
                 self._by_id.pop(entry.id, None)
         if self.when_empty is not None and not self._by_id:
             self.when_empty()

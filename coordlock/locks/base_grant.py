@@ -174,7 +174,7 @@ class BaseGrant(Resident):
         allowed = max_hold_of(seconds)
         if limit is None:
             assert allowed is not None
-            self._engine.limit(self._ticket, allowed)
+            self._engine.tickets.limit(self._ticket, allowed)
         else:
             limit.extend(limit.seconds if allowed is None else allowed)
         self.check()

@@ -164,15 +164,15 @@ class BaseLock(Resident, Generic[G]):
         """Acquire within ``seconds``; returns the grant."""
         engine = self._access.engine
         ticket = yield from acquisition(
-            engine, self._claims, seconds, this_caller(), self.label, cancellation
+            engine,
+            self._claims,
+            seconds,
+            this_caller(),
+            self.label,
+            cancellation,
+            max_hold=self.max_hold,
         )
-        try:
-            if self.max_hold is not None:
-                engine.limit(ticket, self.max_hold)
-            return self._make(engine, ticket)
-        except BaseException:
-            ticket.withdraw()  # the caller never gets the grant
-            raise
+        return self._make(engine, ticket)
 
     def _make(self, engine: Engine, ticket: Ticket) -> G:
         """The grant of ``ticket``."""

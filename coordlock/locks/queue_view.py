@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from coordlock.kernel.engine import Engine
 from coordlock.model.admission import holders
-from coordlock.model.claim import Claim, Convertible, Mode
+from coordlock.model.claim import Claim, Convertible, Mode, in_force
 from coordlock.model.contender import Contender, Owner
 from coordlock.runtime.driver import Steps
 
@@ -53,9 +53,7 @@ def queue_view(engine: Engine, queue: str) -> Steps[tuple[QueueEntry, ...]]:
         QueueEntry(
             position=position,
             holding=contender.id in holding,
-            claim=contender.claim.mode
-            if isinstance(contender.claim, Convertible)
-            else contender.claim,
+            claim=in_force(contender.claim),
             token=contender.token,
             owner=contender.described,
             age=max(0.0, now - contender.owner.since)

@@ -114,11 +114,15 @@ class _ReentrantLock(NamedLock[G]):
         try:
             if hold.ticket is None:
                 ticket = yield from acquisition(
-                    engine, self._claims, left, this_caller(), self.label, cancellation
+                    engine,
+                    self._claims,
+                    left,
+                    this_caller(),
+                    self.label,
+                    cancellation,
+                    max_hold=self.max_hold,
                 )
                 hold.granted(ticket)
-                if self.max_hold is not None:
-                    engine.limit(ticket, self.max_hold)
             hold.check(self._mode)
             grant: G = self._grant_kind(engine, hold, part)
             return grant

@@ -138,7 +138,7 @@ class Convertible:
         fields: dict[str, object] = {"mode": self.mode.name}
         if self.target is not None:
             fields |= {"target": self.target.name, "yields_to": self.yields_to}
-        return encode(fields | {"update": True})  # what earlier releases exclude each other by
+        return encode(fields | {"update": True})  # which the script of Redis reads
 
     @classmethod
     def decode(cls, value: bytes | None) -> Convertible:

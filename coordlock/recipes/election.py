@@ -111,16 +111,11 @@ class _BaseElection(QueueRecipe, Generic[T]):
             cancellation=cancellation,
             announcement=Announcement(value, raw=True),
             kind="election",
+            max_hold=self.max_hold,
         )
-        try:
-            if self.max_hold is not None:
-                engine.limit(ticket, self.max_hold)
-            term = cast("T", self._term_kind(engine, ticket))
-            log.info("election %r: leads from now on, token %s", self.name, term._first_token)
-            return term
-        except BaseException:
-            ticket.withdraw()  # Ctrl-C: the caller never gets the term
-            raise
+        term = cast("T", self._term_kind(engine, ticket))
+        log.info("election %r: leads from now on, token %s", self.name, term._first_token)
+        return term
 
     def _candidates(self) -> Steps[tuple[Candidate, ...]]:
         """The leader, then the other candidates, in order. Raises `BackendUnavailable`."""

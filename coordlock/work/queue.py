@@ -176,7 +176,7 @@ class _BaseWorkQueue(Resident, Generic[I]):
             ticket = claimed.worker.ticket
             ticket.waited = engine.clock.now() - began
             if self.max_hold is not None:
-                engine.limit(ticket, self.max_hold)
+                engine.tickets.limit(ticket, self.max_hold)
             return cast("I", self._item_kind(consumer, claimed, self._retries))
 
         try:

@@ -66,7 +66,7 @@ def next_item(
                 if not empty.refused:
                     return None
             except (BackendUnavailable, SessionLost, Evicted) as error:
-                if not engine.was_open:
+                if engine.sessions.latest is None:
                     raise  # it was never there: the configuration may be wrong
                 if pause == _FIRST_PAUSE:
                     text = "work queue %r: %s; takes items again when the service answers"

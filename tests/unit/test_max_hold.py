@@ -22,7 +22,7 @@ def test_a_grant_is_lost_at_the_end_and_the_next_one_granted_after_a_notice(
 ) -> None:
     party, other = world.party(), world.party()
     grant = party.held()
-    party.engine.limit(grant._ticket, 10.0)
+    party.engine.tickets.limit(grant._ticket, 10.0)
     waiting = other.acquire()
     world.advance(9.9)
     assert not grant.lost.is_set()
@@ -45,7 +45,7 @@ def test_a_grant_is_lost_at_the_end_and_the_next_one_granted_after_a_notice(
 def test_a_process_that_stood_still_past_the_end_finds_its_grant_lost(world: World) -> None:
     party = world.party()
     grant = party.held()
-    party.engine.limit(grant._ticket, 5.0)
+    party.engine.tickets.limit(grant._ticket, 5.0)
     party.pause()
     world.advance(6)
     assert grant.state is GrantState.LOST  # before any timer has run
@@ -58,7 +58,7 @@ def test_a_grant_that_is_released_or_lost_before_is_left_alone(world: World) -> 
     party = world.party()
     released, lost = party.held("a"), party.held("b")
     for grant in (released, lost):
-        party.engine.limit(grant._ticket, 10.0)
+        party.engine.tickets.limit(grant._ticket, 10.0)
     party.run(released._release())
     world.service.remove(world.queue("b")[0])
     world.advance(60)
@@ -71,7 +71,7 @@ def test_the_holder_extends_it(world: World) -> None:
     grant = party.held()
     with pytest.raises(ValueError, match="no max_hold"):
         grant.extend()
-    party.engine.limit(grant._ticket, 10.0)
+    party.engine.tickets.limit(grant._ticket, 10.0)
     world.advance(9)
     grant.extend()
     world.advance(9)
@@ -88,7 +88,7 @@ def test_the_holder_extends_it(world: World) -> None:
 def test_it_never_adds_to_the_time_to_live(world: World) -> None:
     party = world.party()
     grant = party.held()
-    party.engine.limit(grant._ticket, 1000.0)
+    party.engine.tickets.limit(grant._ticket, 1000.0)
     assert grant.remaining() == pytest.approx(TTL)
     party.cut_off()
     world.advance(TTL)

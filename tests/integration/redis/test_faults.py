@@ -15,7 +15,7 @@ from coordlock_redis.session import RedisSession
 
 import coordlock
 from coordlock import BackendError, GrantState, LockLost
-from coordlock.backend import Put, Queue
+from coordlock.backend import Delete, Put, Queue
 from coordlock.errors import BackendUnavailable
 from coordlock.model.events import HeartbeatAnswered
 from coordlock.runtime.clock import SYSTEM_CLOCK
@@ -207,7 +207,7 @@ def test_messages_of_other_programs_end_no_client(only: RedisServer, root: str) 
             for text in (
                 "",
                 "x",
-                "left a b c d",
+                "left a b c",
                 "value a b c",
                 "1 $x",
                 "9 *1\r\n:1\r\n",
@@ -235,6 +235,23 @@ def test_a_subscription_that_is_refused_is_no_answer_to_a_request(
                 if answer.exception(60) is None:
                     assert answer.result().values[path].data == path.encode()
             admin.execute_command("ACL", "SETUSER", "locks", "+subscribe")
+
+
+def test_a_folder_that_is_too_large_to_be_read_costs_no_session(
+    only: RedisServer, root: str
+) -> None:
+    """Redis closes the connection of a subscriber that has 32 MB of unread answers."""
+    with coordlock.connect(only.url_for(root)) as client, client.lock("a").acquire(10) as grant:
+        backend, size = client._engine.backend, 5_000_000
+        for number in range(8):
+            backend.write([Put(f"/f/{number}", b"x" * size)]).result(30)
+        with pytest.raises(BackendError, match="may have 30 MB"):
+            backend.read("/f/").result(30)
+        for number in range(5, 8):
+            backend.write([Delete(f"/f/{number}")]).result(30)
+        read = backend.read("/f/").result(30)
+        assert [len(value.data) for value in read.values.values()] == [size] * 5
+        assert grant.state is GrantState.HELD
 
 
 class Credentials(redis.CredentialProvider):

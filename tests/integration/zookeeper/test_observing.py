@@ -192,10 +192,6 @@ def test_nodes_without_data_are_no_keys(
     assert below.values == {f"{folder}parent/below": VersionedValue(b"1", 1)}
 
 
-def test_the_servers_own_nodes_are_no_keys(other: ZookeeperBackend) -> None:
-    assert "/zookeeper" not in other.read("/").result(BOUND).values
-
-
 def test_a_node_that_may_not_be_read_ends_the_observation_of_its_folder(
     observer: ZookeeperBackend, other: ZookeeperBackend, folder: str, kazoo: Any
 ) -> None:

@@ -174,6 +174,21 @@ class TestUnreachable:
             with pytest.raises(BackendUnavailable):
                 opening.result(1)
 
+    def test_closing_does_not_wait_for_a_session_that_never_opens(
+        self, parties: Parties, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A fault test: another thread closes the client while it makes the session."""
+        party = parties(f"zookeeper://127.0.0.1:{free_port()}/x", opened=False)
+        data, closing = party.backend._data, list[Promise[None]]()
+
+        def close_and_make(session: Any) -> Any:
+            closing.append(party.backend.close())
+            return data(session)
+
+        monkeypatch.setattr(party.backend, "_data", close_and_make)
+        assert isinstance(party.opening().exception(BOUND), BackendUnavailable)
+        closing[0].result(BOUND)
+
 
 class answering:  # noqa: N801
     """A server that answers whatever comes with some bytes and is done, or never answers."""
