@@ -96,7 +96,7 @@ def test_a_service_that_proves_nothing_is_refused_with_the_reason(url: str, tmp_
 def test_ctrl_c_leaves_no_worker_and_no_file(
     etcd: Etcd, root: str, tmp_path: Path, command: list[str], moment: str
 ) -> None:
-    cli = Cli(etcd.url_for(root), tmp_path)
+    cli = Cli(etcd.url_for(root, request_timeout="5s"), tmp_path)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     environment = cli.environment | {"TMPDIR": str(scratch)}

@@ -109,7 +109,7 @@ def test_a_silent_server_ends_the_command_before_the_deadline(
     server: Server, root: str, tmp_path: Path, beating: Beating, stubborn: bool
 ) -> None:
     """The fault: the server stops answering (SIGSTOP), connections stay open."""
-    cli = Cli(server.url_for(root, ttl=f"{TTL}s"), tmp_path)
+    cli = Cli(server.url_for(root, ttl=f"{TTL}s", request_timeout="2s"), tmp_path)
     with cli.started("run", "x", "--", *beating.command(stubborn=stubborn)) as process:
         beating.wait_until_both_beat()
         paused = now()

@@ -165,7 +165,7 @@ def test_closing_is_bounded_however_silent_the_service_is(partitioned: bool) -> 
         stubborn.faults.partition()
     closing = threading.Thread(target=client.close, daemon=True)
     closing.start()
-    closing.join(10)
+    closing.join(60)
     closed = not closing.is_alive()
     stubborn.faults.heal()
     eventually(lambda: stubborn.closing is not None)

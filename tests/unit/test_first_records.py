@@ -38,7 +38,7 @@ def keep(client: Client) -> None:
     client.counter("a").add(5)
     client.latch("a", 3).count_down()
     client.gate("a").shut()
-    client.barrier("a", 1).wait(10)
+    client.barrier("a", 1).wait(60)
     with client.lock("b"):
         client.admin.request_release("b", "please")
     with client.job("a").run(SLOTS[0]):
@@ -111,7 +111,7 @@ def test_the_records_of_the_first_release_are_changed(reader: Client) -> None:
     assert reader.counter("a").add() == 6
     assert reader.latch("a", 3).count_down() == 1
     assert reader.gate("a").open()
-    reader.barrier("a", 1).wait(10)
+    reader.barrier("a", 1).wait(60)
     with reader.lock("b"):
         reader.admin.request_release("b", "please")
 

@@ -31,7 +31,7 @@ def switch(client: Client) -> None:
 
 
 def pass_alone(client: Client) -> None:
-    client.barrier("a", 1).wait(10)
+    client.barrier("a", 1).wait(60)
 
 
 def ask(client: Client) -> None:
@@ -103,7 +103,7 @@ def test_a_barrier_whose_participants_publish_a_newer_format_is_refused_by_name(
         service.client().group("a").join(newer),
         pytest.raises(NameConflict, match=r"'a' .* format 2 .* upgrade coordlock"),
     ):
-        client.barrier("a", 2).wait(10)
+        client.barrier("a", 2).wait(60)
 
 
 @pytest.mark.parametrize("format", [b"", b'"format":0,', b'"format":true,', b'"format":"1",'])

@@ -228,11 +228,11 @@ def test_a_subscription_that_is_refused_is_no_answer_to_a_request(
         admin.execute_command("ACL", "SETUSER", "locks", "on", ">s", "~*", "&*", "+@all")
         with coordlock.connect(url) as client:
             backend, paths = client._engine.backend, [f"/v/{number}" for number in range(5)]
-            backend.write([Put(path, path.encode()) for path in paths]).result(10)
+            backend.write([Put(path, path.encode()) for path in paths]).result(60)
             admin.execute_command("ACL", "SETUSER", "locks", "-subscribe")
             backend.follow("/f/", lambda: None)
             for path, answer in [(path, backend.read(path)) for path in paths]:
-                if answer.exception(10) is None:
+                if answer.exception(60) is None:
                     assert answer.result().values[path].data == path.encode()
             admin.execute_command("ACL", "SETUSER", "locks", "+subscribe")
 

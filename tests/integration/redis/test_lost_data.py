@@ -237,7 +237,7 @@ def test_requests_keep_their_order_though_the_server_has_forgotten_the_script(
         for number in range(20):
             admin.script_flush()
             writes = [backend.write([Put("/v", b"%d" % (2 * number + add))]) for add in (0, 1)]
-            errors = [write.exception(10) for write in writes]
+            errors = [write.exception(60) for write in writes]
             if errors[1] is None:
                 value = client.value("/v").get()
                 assert value is not None

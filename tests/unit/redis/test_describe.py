@@ -37,4 +37,4 @@ def test_what_nobody_foresaw_ends_the_question(monkeypatch: pytest.MonkeyPatch) 
         raise ZeroDivisionError
 
     monkeypatch.setattr(Servers, "connect", connect)
-    assert isinstance(describe(QUESTION, None).exception(10), ZeroDivisionError)
+    assert isinstance(describe(QUESTION, None).exception(60), ZeroDivisionError)

@@ -147,7 +147,7 @@ def test_a_request_to_release_is_recorded_once_by_a_holder_that_listens(
     requested = grant.release_requested
     for name in ("stocks", "orders", "orders"):
         assert other.admin.request_release(name, "a deployment waits")
-    assert requested.wait(10)
+    assert requested.wait(60)
     request = only(ReleaseRequested, recorded)
     assert (request.name, request.token) == ("orders", grant.token)
     assert request.reason == "a deployment waits"
@@ -160,7 +160,7 @@ def test_an_eviction_is_a_loss_that_says_so(locks: LockService, recorded: list[E
     grant = client.lock("orders").acquire()
     locks.advance(1)  # from then on its contender is watched
     client.admin.evict_all("orders")
-    grant.lost.wait(10)
+    grant.lost.wait(60)
     lost = only(Lost, recorded)
     assert (lost.reason, lost.token) == ("evicted", grant.token)
     assert lost.remaining > 0
@@ -174,7 +174,7 @@ def test_the_end_of_the_session_is_a_loss_and_a_change_of_the_session(
     grant = client.lock("orders").acquire()
     locks.lose("orders")
     locks.advance(client.settings.ttl / 2)
-    grant.lost.wait(10)
+    grant.lost.wait(60)
     assert only(Lost, recorded).reason == "session"
     assert "lost" in [event.state for event in of(SessionChanged, recorded)]
 
@@ -188,7 +188,7 @@ def test_a_loss_at_the_deadline_says_so_and_the_return_says_how_long_it_was_away
     with locks.silent():
         locks.advance(6)
         locks.advance(6)
-        grant.lost.wait(10)
+        grant.lost.wait(60)
     lost = only(Lost, recorded)
     assert (lost.reason, lost.remaining) == ("deadline", 0.0)
 
@@ -245,7 +245,7 @@ def test_an_item_that_is_lost_at_work_is_recorded(
     queue.put(b"")
     item = queue.take(timeout=10)
     client._engine.sessions.latest.lost("the test")  # type: ignore[union-attr]
-    assert item.lost.wait(10)
+    assert item.lost.wait(60)
     eventually(lambda: of(ItemEnded, recorded))
     assert only(ItemEnded, recorded).outcome == "lost"
 
@@ -321,7 +321,7 @@ def test_a_deadlock_is_recorded_by_the_one_that_gives_up(recorded: list[Event]) 
         thread = threading.Thread(target=other)
         with client.lock("a"):
             thread.start()
-            has_b.wait(10)
+            has_b.wait(60)
             take("b")
         thread.join()
     eventually(lambda: of(DeadlockFound, recorded))

@@ -108,7 +108,7 @@ def test_a_busy_lock_and_a_loss_show_in_spans(locks: LockService, sdk: Sdk) -> N
     grant = client.lock("a").acquire()
     locks.lose("a")
     locks.advance(client.settings.ttl / 2)
-    grant.lost.wait(10)
+    grant.lost.wait(60)
     eventually(lambda: any(event.name == "lost" for span in sdk.spans() for event in span.events))
     (lost,) = [span for span in sdk.spans() if [event.name for event in span.events] == ["lost"]]
     assert lost.attributes is not None
@@ -195,7 +195,7 @@ def test_a_request_to_release_shows_in_the_span_of_the_hold(locks: LockService, 
     with client.lock("orders") as grant:
         requested = grant.release_requested
         other.admin.request_release("orders", "a deployment waits")
-        assert requested.wait(10)
+        assert requested.wait(60)
     eventually(lambda: len(sdk.spans()) == 2)
     events = {span.name: [event.name for event in span.events] for span in sdk.spans()}
     assert events == {"acquire all": [], "hold all": ["asked"]}

@@ -43,7 +43,7 @@ def test_a_day_of_locks_is_counted(
     grant = client.lock("order/1").acquire()
     locks.lose("order/1")
     locks.advance(client.settings.ttl / 2)
-    grant.lost.wait(10)
+    grant.lost.wait(60)
     assert value("coordlock_grant_losses_total", losses) == 1
     assert value("coordlock_grant_active", {**order, "mode": "EX"}) == 0
 

@@ -58,4 +58,4 @@ def test_configuring_starts_nothing() -> None:
     backend = ZookeeperBackend.configure(
         configure("zookeeper://no-such-host.invalid/x"), timers=SystemTimers()
     )
-    backend.close().result(5)
+    backend.close().result(60)

@@ -74,7 +74,7 @@ def test_who_stops_a_client_second_waits_until_it_has_stopped(
     connection = OwnClient(access, SYSTEM_CLOCK)
     failed = threading.Event()
     connection.start(lambda: None, lambda _: failed.set())
-    assert failed.wait(10)
+    assert failed.wait(60)
     with ThreadPoolExecutor(2) as pool:
         for stopped in [pool.submit(connection.stop) for _ in range(2)]:
             stopped.result(30)

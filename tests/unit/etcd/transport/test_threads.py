@@ -130,4 +130,4 @@ def test_ctrl_c_while_a_thread_starts_leaves_none_behind(
     threads.run(calls.block, calls.start, calls.refuse)
     eventually(lambda: calls.done == [("started", "coordlock-etcd-start")] * 2)
     threads.close()
-    eventually(lambda: not any(one.is_alive() for one in made), within=10)
+    eventually(lambda: not any(one.is_alive() for one in made))
