@@ -200,7 +200,6 @@ class PublishedValueContract(DisturbedSuite):
             (Convertible(Mode.PR), Mode.PR, False),
             (Convertible(Mode.PR), Mode.EX, True),
             (Convertible(Mode.PR, Mode.EX), Mode.PR, True),
-            (Convertible(Mode.PR), Convertible(Mode.PR), False),
             (Convertible(Mode.PR), Convertible(Mode.PR), True),
         ]
         for number, (claim, wanted, blocks) in enumerate(cases):
