@@ -50,7 +50,7 @@ test: check servers ## Set everything up, then run the linters and the tests; AR
 		$(python) -m pytest -m "not long" --last-failed $(ARGS) -n 0; }
 
 # They wait little, and each worker collects them all.
-test-fast: WORKERS := 4
+test-fast: WORKERS := 3
 test-fast: setup ## Run the tests that need no servers; ARGS=... for pytest
 	$(tests) --dist worksteal --without=etcd,pgbouncer,postgres,prometheus,redis,spin,zookeeper \
 		-m "not faults and not long and not slow" tests/contract tests/docs tests/simulation tests/unit $(ARGS)

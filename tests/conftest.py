@@ -53,10 +53,10 @@ from testbed.servers.zookeeper import (
 
 pytest_plugins = ["coordlock.integrations.pytest"]
 
-#: All of them have the marker ``faults``.
-FAULTS: Final = {Path(__file__).with_name(name) for name in ("faults", "testbed")}
 #: Its own tests that start servers are `long`: many tests of `make test` fail without it.
-TESTBED: Final = Path(__file__).with_name("testbed")
+TESTBED: Final = "tests/testbed/"
+#: All of them have the marker ``faults``.
+FAULTS: Final = ("tests/faults/", TESTBED)
 IS_INSTALLED: Final[dict[str, Callable[[], bool]]] = {
     "curator": curator_is_installed,
     "etcd": etcd_is_installed,
@@ -95,13 +95,14 @@ crashed_key: Final = pytest.StashKey[bool]()
 LONG: Final = {"test_a_task_is_woken_though_its_client_releases_thousands_of_locks_meanwhile"}
 #: What ``make test-fast`` leaves to ``make test``: it takes long.
 SLOW: Final = {
-    Path(__file__).parent / name
+    f"tests/{name}"
     for name in (
         "contract/test_fence_http.py",
         "contract/test_fence_sql.py",
         "docs/test_blocks.py",
         "docs/test_examples.py",
         "simulation/test_deadlocks.py",
+        "simulation/test_polling.py",
         "unit/local/test_leaving.py",
         "unit/test_interrupted_recipes.py",
         "unit/test_interrupts.py",
@@ -178,7 +179,8 @@ def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Iterator[None]:
     for item in items:
-        if not FAULTS.isdisjoint(item.path.parents):
+        file = item.nodeid.partition("::")[0]
+        if file.startswith(FAULTS):
             item.add_marker("faults")
         for name in IS_INSTALLED:
             if name in getattr(item, "fixturenames", ()):
@@ -186,7 +188,7 @@ def pytest_collection_modifyitems(
         name = getattr(item, "originalname", item.name)
         if is_long(item) or name in LONG:
             item.add_marker("long")
-        if item.path in SLOW or name in SLOW_TESTS:
+        if file in SLOW or name in SLOW_TESTS:
             item.add_marker("slow")
         if reason := QUARANTINE.get(name):
             # Not strict: it fails rarely. Each run prints how many there are.
@@ -252,7 +254,7 @@ def pytest_terminal_summary(
 
 def is_long(item: pytest.Item) -> bool:
     """Whether `make test` does without the test; CONTRIBUTING.md says why."""
-    if TESTBED in item.path.parents:
+    if item.nodeid.startswith(TESTBED):
         return any(map(item.get_closest_marker, ("etcd", "postgres", "redis", "zookeeper")))
     call = getattr(item, "callspec", None)
     values = {value for value in call.params.values() if isinstance(value, str)} if call else set()
@@ -353,7 +355,7 @@ def shared_url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str
     if request.param == "local":
         return f"local://{tmp_path}{root}"
     server = urlsplit(request.getfixturevalue(request.param).url)
-    return f"{request.param}://{server.netloc}{root}?ttl=60"
+    return f"{request.param}://{server.netloc}{root}?ttl=60&request_timeout=30"
 
 
 @pytest.fixture
@@ -366,6 +368,6 @@ def no_leaks() -> Iterator[None]:
         return [thread for thread in threading.enumerate() if thread not in before]
 
     try:
-        eventually(lambda: not left(), within=10)
+        eventually(lambda: not left(), within=60)
     except TimeoutError:
         pytest.fail(f"threads left behind: {left()}")

@@ -36,8 +36,6 @@ _RETRY_S: Final = 0.02
 #: For the ends of how many sessions a client waits: programs may open few files. Others' deaths are
 #: noticed when everything is read again.
 _MAX_ENDS: Final = 64
-#: How often a queue that changes is read again until two readings agree.
-_MAX_READINGS: Final = 20
 
 Attempt = Callable[[Callable[[], Any]], Promise[Any]]
 
@@ -57,7 +55,6 @@ class Followers:
         self._observers = Observers(self, timers.clock, self._lock)
         self._session = LocalSession(directory)
         self._listener = Listener(self._session, self, self._lock, "coordlock-local-observer")
-        self._subscribed: set[str] = set()
         #: The sessions of the contenders in what is followed.
         self._members: dict[str, set[str]] = {}
 
@@ -71,7 +68,7 @@ class Followers:
         else:
             queue = LocalQueue(self._directory, place.name)
             path = self._directory.observers(os.path.basename(queue.path))
-            read = partial(self._agreed, path, queue)
+            read = partial(self._read_queue, path, queue)
         reading = partial(self._attempt, partial(_available, read))
         return self._observers.observe(path, reading if reads else None, news)
 
@@ -85,14 +82,12 @@ class Followers:
 
     def report(self, path: str) -> bool:
         self._listener.start()
-        self._listener.wake()
-        return False
+        self._subscribe(path)
+        return self._session.pipe is not None
 
     def unreport(self, path: str) -> None:
         self._members.pop(path, None)
-        if path in self._subscribed:
-            self._subscribed.discard(path)
-            unsubscribe(path, self._session.id)
+        unsubscribe(path, self._session.id)
 
     def pause(self) -> Promise[None]:
         return sleep(self._timers, _RETRY_S)
@@ -104,38 +99,25 @@ class Followers:
 
     def look(self, names: set[str] | None) -> None:
         for path in self._observers.places():
-            if names is None or path not in self._subscribed:
-                self._begin(path)  # somebody may have removed the subscription
+            if names is None:
+                self._subscribe(path)  # somebody may have removed it
+                self._observers.live(path)
             elif not names.isdisjoint([os.path.basename(path), *self._members.get(path, ())]):
                 self._observers.changed(path)
 
-    def _begin(self, path: str) -> None:
+    def _subscribe(self, path: str) -> None:
+        """Before it is read, so that nothing falls between."""
+        with self._lock, suppress(OSError):  # no space: it is read now and then
+            if path in self._observers.places():
+                subscribe(self._directory, path, self._session.id)
+
+    def _read_queue(self, path: str, queue: LocalQueue) -> Snapshot:
+        found = queue.snapshot(owners=True)
         with self._lock:
             if path in self._observers.places():
-                self._subscribed.add(path)
-                with suppress(OSError):  # then it is read now and then
-                    subscribe(self._directory, path, self._session.id)
-        self._observers.live(path)  # after it has subscribed, so that nothing falls between
-
-    def _agreed(self, path: str, queue: LocalQueue) -> Snapshot:
-        """The queue as it was at one moment: what two readings agree on, one after the other.
-
-        Neither tokens nor the versions of values come back, so nothing has changed in between.
-        """
-        found = queue.snapshot(owners=True)
-        for _ in range(_MAX_READINGS):
-            before, found = found, queue.snapshot(owners=True)
-            if before == found and _versions(before) == _versions(found):
-                with self._lock:
-                    if path in self._subscribed:
-                        self._members[path] = {one.session for one in found.contenders}
-                        self._listener.wake()
-                return found
-        raise BackendUnavailable(SERVICE, f"the queue {queue.name!r} changes too fast to be read")
-
-
-def _versions(snapshot: Snapshot) -> list[int]:
-    return [contender.version for contender in snapshot.contenders]
+                self._members[path] = {one.session for one in found.contenders}
+                self._listener.wake()
+        return found
 
 
 def _available(read: Callable[[], Any]) -> Any:

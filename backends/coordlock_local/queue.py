@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from coordlock.errors import BackendError
+from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.model.admission import blockers, mismatch
 from coordlock.model.claim import Convertible, Permit
 from coordlock.model.contender import Contender, Entry, Snapshot
@@ -89,24 +89,26 @@ class LocalQueue:
 
         The index is not read in one step. But contenders before ``upto`` only leave, so each that
         is in the queue all the time is listed. With ``owners`` it is read until two readings agree.
-        Tokens never come back, so the queue was like that at a moment between the two (Afek et
-        al., "Atomic snapshots of shared memory", 1993).
+        Neither tokens nor the versions of values come back, so the queue was like that at a moment
+        between the two (Afek et al., "Atomic snapshots of shared memory", 1993). Raises
+        `BackendUnavailable` where it changes too fast for that.
         """
         try:
             slots = Slots(self._directory, self.path)
         except FileNotFoundError:
             return Snapshot(self.name, ())
         with slots:
-            index = slots.read()
             if conflicting and upto is not None:
-                return self._conflicting(slots, index, upto)
-            snapshot = self._read(slots, index, upto, owners)
+                return self._conflicting(slots, slots.read(), upto)
+            found = self._read(slots, upto, owners)
             for _ in range(_MAX_READINGS if owners else 0):
-                before, index = index, slots.read()
-                if index == before:
-                    break
-                snapshot = self._read(slots, index, upto, owners)
-        return snapshot
+                before, found = found, self._read(slots, upto, owners)
+                if before == found and _versions(before) == _versions(found):
+                    return found
+        if owners:
+            reason = f"the queue {self.name!r} changes too fast to be read"
+            raise BackendUnavailable(SERVICE, reason)
+        return found
 
     def contender(self, slot: Slot) -> Contender | None:
         """The contender of ``slot``, if it stands there."""
@@ -115,9 +117,8 @@ class LocalQueue:
                 return slots.contender(slot.number, slot.token)
         return None
 
-    def _read(
-        self, slots: Slots, index: list[int], upto: Contender | None = None, owners: bool = False
-    ) -> Snapshot:
+    def _read(self, slots: Slots, upto: Contender | None, owners: bool) -> Snapshot:
+        index = slots.read()
         standing = queued(index, EVICTED if upto is None else upto.order + 1)
         wanted = len(standing) if upto is None else upto.claim.window + 1
         chosen, omitted = self._nearest(slots, index, standing, wanted, owners)
@@ -163,6 +164,10 @@ class LocalQueue:
                 chosen.append(contender)
         chosen.reverse()
         return chosen, left
+
+
+def _versions(snapshot: Snapshot) -> list[int]:
+    return [contender.version for contender in snapshot.contenders]
 
 
 def _is_used(directory: Directory, slots: Slots) -> bool:

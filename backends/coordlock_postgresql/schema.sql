@@ -403,11 +403,9 @@ END $$;
 
 CREATE FUNCTION publish(a arguments, OUT done outcome) LANGUAGE plpgsql AS $$
 DECLARE
-    its session;
     mine contender;
 BEGIN
-    SELECT * INTO its FROM session WHERE id = a.session;
-    PERFORM _check(its);
+    PERFORM _check((SELECT s FROM session s WHERE id = a.session));
     SELECT * INTO mine FROM _find(a.contenders);
     UPDATE contender c SET value = a.value, version = a.version + 1 FROM queue q
     WHERE (c.queue, c.token, c.version) = (mine.queue, mine.token, a.version) AND q.id = c.queue
@@ -422,6 +420,10 @@ END $$;
 -- ttl. Follow `places` for a minute.
 CREATE FUNCTION look(a arguments, OUT done outcome) LANGUAGE plpgsql AS $$
 BEGIN
+    -- Else the client would take the end of its session for evictions.
+    IF a.session IS NOT NULL THEN
+        PERFORM _check((SELECT s FROM session s WHERE id = a.session));
+    END IF;
     INSERT INTO follower
     SELECT place, a.caller, clock_timestamp() + interval '60 s' FROM unnest(a.places) AS place
     ON CONFLICT (place, channel) DO UPDATE SET until = excluded.until;
@@ -439,12 +441,9 @@ BEGIN
 END $$;
 
 CREATE FUNCTION snapshot(a arguments, OUT done outcome) LANGUAGE plpgsql AS $$
-DECLARE
-    its session;
 BEGIN
     IF a.session IS NOT NULL THEN
-        SELECT * INTO its FROM session WHERE id = a.session;
-        PERFORM _check(its);
+        PERFORM _check((SELECT s FROM session s WHERE id = a.session));
     END IF;
     done.answer := _part(
         (SELECT q FROM queue q WHERE root = a.root AND name = a.name),

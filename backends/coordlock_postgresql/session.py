@@ -161,7 +161,8 @@ class PostgresqlSession(Backend):
                 self._observers.live(place)
 
         keys = [{**key(each), "beat": dead.get(each.session)} for each in contenders]
-        answer = self._ask("look", lambda _, seen: seen, contenders=keys, places=places)
+        ask = self._in_session if self._session.current else self._ask
+        answer = ask("look", lambda _, seen: seen, contenders=keys, places=places)
         answer.add_done_callback(followed)
         return answer
 

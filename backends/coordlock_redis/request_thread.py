@@ -96,37 +96,35 @@ class RequestThread:
         connection = self.connection
         if connection is not None and not connection.is_encrypted:
             data = self._encoded(request, connection)
-            if self._put(connection, [request], data):
+            if self._put(connection, data, request):
                 return request.promise
         self._asked.append(request)
         if self._ended.done():
-            self._refuse()
+            self._refuse(self._refusal())
         self._start()
         self._wake()
         return request.promise
 
     def _put(
-        self, connection: Connection, batch: list[Request[Any]], data: bytes, asked: int = 0
+        self, connection: Connection, data: bytes, request: Request[Any] | None = None
     ) -> bool:
-        """Send ``data`` for ``batch``, or keep for the thread for I/O what can't be sent at once.
+        """Send ``data``, or keep for the thread for I/O what can't be sent at once.
 
-        ``asked`` is how many of the requests that wait for the thread for I/O these are, from the
-        first. Returns False and sends nothing if others come first or the connection is gone.
+        It is the ``request``, or has no answer. Returns False and sends nothing if other requests
+        come first or the connection is gone.
         """
         trouble: Exception | None = None
         written: list[int] = []
-        slots: list[_Slot] = [(request, []) for request in batch]
+        slots: list[_Slot] = [] if request is None else [(request, [])]
         # Writes when it is added to `written`: what was written is known before a handler runs.
         write = () if connection.is_encrypted else map(connection.socket.send, (data,))
         with self._lock:
             if connection is not self.connection or self._trouble is not None:
                 return False
-            if batch and self._asked and not asked:
+            if request is not None and self._asked:
                 return False
             self._trouble = _INTERRUPTED
             self._slots += slots
-            if asked:
-                del self._asked[:asked]
             if self._unsent:
                 self._unsent += data
             else:
@@ -195,12 +193,12 @@ class RequestThread:
         self._woken.close()
         self._waking.close()
         self._ended.resolve(None)
-        self._refuse()
+        self._refuse(self._refusal())
 
-    def _refuse(self) -> None:
-        with contextlib.suppress(IndexError):
-            while True:
-                self._asked.pop(0).promise.fail(self._refusal())
+    def _refuse(self, error: BackendError) -> None:
+        with contextlib.suppress(IndexError):  # other threads do so, too, at the end
+            for _ in range(len(self._asked)):
+                self._asked.pop(0).promise.fail(error)
 
     def _refusal(self) -> BackendError:
         if self._failure:
@@ -264,34 +262,31 @@ class RequestThread:
     def _patience(self) -> float | None:
         if self._asked or self._trouble is not None:
             return 0.0
-        due = [self._due(), self._until]
+        now, due = self._clock.now(), [self._due(), self._until]
         if slots := list(self._slots):
             due.append(slots[0][0].sent_at + self._timeout)
-        known = [when for when in due if when is not None]
-        patience = max(0.0, min(known) - self._clock.now()) if known else None
         if self.connection is not None:  # other threads send, too, and do not wake this one
-            patience = min(self._timeout / 2, self._timeout if patience is None else patience)
-        return patience
+            due.append(now + self._timeout / 2)
+        known = [when for when in due if when is not None]
+        return max(0.0, min(known) - now) if known else None
 
     def _due(self) -> float | None:
         """When something is to be done without a request."""
         return None
 
     def _send(self) -> None:
-        failure: BackendError | None = None
         try:
             if self.connection is None:
                 self._connect()
         except BackendError as error:
-            failure = error
-        batch = [*self._asked]
-        if failure is not None:
-            del self._asked[: len(batch)]
-            for request in batch:
-                request.promise.fail(failure)
-        elif batch and (connection := self.connection) is not None:
+            self._refuse(error)
+        if (connection := self.connection) is not None:
+            batch = [*self._asked]
             data = b"".join([self._encoded(request, connection) for request in batch])
-            self._put(connection, batch, data, asked=len(batch))
+            with self._lock:
+                self._slots += [(request, []) for request in batch]
+                self._unsent += data
+                del self._asked[: len(batch)]
 
     def _receive(self) -> None:
         """Complete the requests whose answers have come."""

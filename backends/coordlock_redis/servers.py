@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -84,11 +83,13 @@ class Connection:
 
     def read(self) -> list[Any]:
         """The answers that have come, as bytes; an error is one of them. For a readable socket."""
-        with suppress(*_WOULD_WAIT):  # a part of a TLS record may have come
+        try:
             if not self._ready:
                 self._fill()
             while self.is_encrypted and self.socket.pending():
                 self._fill()
+        except _WOULD_WAIT:
+            pass  # a part of a TLS record has come
         found, self._ready = self._ready, []
         return found
 
@@ -108,9 +109,10 @@ class Connection:
 
     def write(self, data: bytes) -> int:
         """How many bytes of ``data`` could be sent without waiting. For the thread for I/O."""
-        with suppress(*_WOULD_WAIT):
+        try:
             return int(self.socket.send(data))
-        return 0
+        except _WOULD_WAIT:
+            return 0
 
     def _fill(self) -> None:
         if not (data := self.socket.recv(_CHUNK)):

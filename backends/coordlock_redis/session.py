@@ -143,9 +143,7 @@ class RedisSession(Backend):
             self._lose(session, error.reason)
 
     def _lose(self, session: str, reason: str) -> None:
-        if session == self._session.current:
-            self._session.lose(session, reason)
-            self._reread()  # after SWAPDB there may be other data
+        self._session.lose(session, reason, self._reread)  # after SWAPDB there may be other data
 
     def _ended(self) -> None:
         self._watches.reset()
@@ -191,8 +189,8 @@ class RedisSession(Backend):
 
     def _take(self, words: list[str]) -> None:
         match words:
-            case ["left", id, order, before, revision]:
-                self._watches.on_left(id, int(order), int(revision), was_first=before == "0")
+            case ["left", id, order, before]:
+                self._watches.on_left(id, int(order), was_first=before == "0")
             case ["value", id, order, version]:
                 self._watches.on_value(id, int(order), int(version))
             case ["over", session, born]:

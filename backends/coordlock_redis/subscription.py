@@ -90,7 +90,7 @@ class Subscription(RequestThread):
         # The child of a fork shares the socket.
         if (connection := self.connection) is not None and PROCESS.id == self._pid:
             self._unconfirmed += len(channels)
-            self._put(connection, [], packed(command, *channels))
+            self._put(connection, packed(command, *channels))
 
     def _connect(self) -> None:
         began_at = self._clock.now()

@@ -95,14 +95,12 @@ class ZookeeperBackend(Backend):
         connect: Callable[[], SessionClient],
         acl: Any,
         timers: Timers,
-        chroot: str = "",
     ) -> None:
         self._connect: Final = connect
         self._acl: Final = acl
         self._clock: Final = timers.clock
         root = settings.root.rstrip("/")
-        is_top = not root and not chroot
-        self._layout: Final = nodes.Layout(root, is_top, settings.options["nodes"])
+        self._layout: Final = nodes.Layout(root, settings.options["nodes"])
         self._timeout: Final = settings.request_timeout
         self._unwanted: dict[str, None] = {}
         self._lock = threading.RLock()
@@ -121,7 +119,7 @@ class ZookeeperBackend(Backend):
         if client is not None:
             from coordlock_zookeeper.given_client import sharing
 
-            return cls(settings, sharing(client, clock), acl, timers, getattr(client, "chroot", ""))
+            return cls(settings, sharing(client, clock), acl, timers)
         access = Access.of(settings)
         if settings.options["acl"] == "creator" and not access.identified:
             raise ConfigurationError("option 'acl': creator needs a user name and a password")
@@ -137,10 +135,12 @@ class ZookeeperBackend(Backend):
         data = self._data(session)
         contenders = OwnContenders(session, queues, self._layout, data.acl, self._unwanted)
         with self._lock:
-            if self._closed is not None:
-                return failed(closed())
+            is_closed = self._closed is not None
             self._sessions.forget()
             previous, self._current = self._current, _Opened(session, queues, contenders, data)
+        if is_closed:
+            session.end(closed())
+            return session.opened
         if previous is not None:
             # Its caller has given the previous session up, though the server may not know yet, and
             # a given client may even go on with it. So what is under way fails without an answer,
@@ -176,11 +176,9 @@ class ZookeeperBackend(Backend):
         if current is not None:
             current.session.end(closed())
 
-        def ended(_: object) -> None:
-            stopped = all_of(self._stopping)
-            stopped.add_done_callback(lambda _: done.resolve(None))
-
-        self._data_session.close().add_done_callback(ended)
+        self._observations.close()
+        self._data_session.close()
+        all_of(self._stopping).add_done_callback(lambda _: done.resolve(None))
         return done
 
     # Contenders

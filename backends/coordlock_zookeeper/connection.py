@@ -38,8 +38,6 @@ _HEAD: Final = struct.Struct("!iii")  # length, number and kind of a request
 _MAX_SEND: Final = 65536
 #: So many are read: a few hundred answers, or the list of a thousand contenders.
 _MAX_READ: Final = 65536
-#: No server sends a longer frame. Another protocol's text reads as the length of one.
-_MAX_FRAME: Final = 2**28
 #: Seconds for which the I/O thread waits for a caller that sends, once the connection has ended. On
 #: a live connection it waits ``_TIMES`` times as long. Callers need microseconds, unless a signal
 #: handler interrupts one.
@@ -145,8 +143,6 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         return answer
 
     def _read(self, length: int, timeout: float) -> bytes:
-        if length > _MAX_FRAME:
-            raise ConnectionDropped("the server does not speak ZooKeeper's protocol")
         source = self._socket
         while len(source.ahead) < length:
             if source.has_ended:

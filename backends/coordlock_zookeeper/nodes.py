@@ -44,7 +44,7 @@ from typing import Any, Final, Literal, get_args
 
 from coordlock.model.claim import AnyClaim, Convertible, Mode, parse_marker
 from coordlock.model.contender import Contender, Entry, Owner
-from coordlock.model.names import escape, unescape
+from coordlock.model.names import escape
 from coordlock_zookeeper import curator
 
 __all__ = [
@@ -87,9 +87,6 @@ _PASSING: Final = re.compile(
 _SEQUENCE: Final = re.compile(r"(?:-[0-9]{9}|(?<![0-9A-Za-z])-[12][0-9]{9}|[0-9]{10})\Z")
 _LONGEST_SEQUENCE: Final = 11
 
-_SYSTEM: Final = "zookeeper"
-_ESCAPED_SYSTEM: Final = "%7Aookeeper"
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -97,25 +94,15 @@ class Layout:
 
     Attributes:
         root: the path under which the queues are; "" is the top.
-        is_top: whether the root is the top of the whole tree, and not of a chroot.
         style: see above.
     """
 
     root: str
-    is_top: bool
     style: Style = "kazoo"
 
     def queue(self, name: str) -> str:
         """The path of a queue's znode."""
-        # At the top of the whole tree, ``zookeeper`` is the server's own.
-        is_escaped = self.is_top and name == _SYSTEM
-        return f"{self.root}/{_ESCAPED_SYSTEM if is_escaped else escape(name)}"
-
-    def queue_of(self, child: str) -> str | None:
-        """The name of the queue that the znode ``child`` of the root is; None if it is none."""
-        if self.is_top and child in (_SYSTEM, _ESCAPED_SYSTEM):
-            return _SYSTEM if child == _ESCAPED_SYSTEM else None
-        return unescape(child)
+        return f"{self.root}/{escape(name)}"
 
     def prefix(self, entry: Entry) -> str:
         """The path of a contender's znode, less the sequence that the server appends."""

@@ -28,9 +28,8 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from kazoo.protocol.states import EventType
 
-from coordlock.backend import Listing, Queue, VersionedValue
+from coordlock.backend import Listing, VersionedValue
 from coordlock.model.contender import Contender, Snapshot
-from coordlock.runtime.promise import Promise
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.data import stored
 
@@ -39,9 +38,6 @@ __all__ = ["FolderPlace", "KeyPlace", "Place", "QueuePlace", "Reading"]
 State = TypeVar("State", Snapshot, Listing)
 Child = TypeVar("Child")
 Value = TypeVar("Value")
-
-#: The server's own, at the top.
-_SYSTEM: Final = "zookeeper"
 
 
 class Reading(NamedTuple):
@@ -69,62 +65,30 @@ class _Fact(Generic[Value]):
 
 
 class Place(ABC, Generic[State]):
-    """A node, and perhaps its children, as far as answers have told them."""
+    """A node, and perhaps its children, as far as the answers over one connection have told them.
+
+    Attributes:
+        path: the node's.
+        state: the newest state that was proven.
+    """
 
     _kind: Literal["data", "children"]
-    #: What is known of the node itself, and what to ask of it; None while it has not changed.
-    _own: _Fact[Any] | None
-    _missing: Literal["data", "children", "existence"] | None
-    #: The transactions that the newest answer shows, and the newest state that was proven.
-    _newest: int
-    _proven: int
+    state: State
 
     def __init__(self, path: str) -> None:
-        #: The node's.
         self.path: Final = path
-        #: Counts how often it was begun anew: answers to earlier requests are too late.
-        self.generation = 0
-        #: The newest state that was proven; set before it is read.
-        self.state: State
-        #: Where all observers of this place find it; None if it is read once.
-        self.observed: Queue | str | None = None
-        #: All changes until then are in what was shown.
-        self.known_at = 0.0
-        #: Promises of the next state.
-        self.wanted: list[Promise[State]] = []
-        self._under_way: set[Reading] = set()
-        self.restart()
-
-    def take_wanted(self) -> list[Promise[State]]:
-        """The promises of a state, which are to be settled now."""
-        wanted, self.wanted = self.wanted, []
-        return wanted
-
-    def restart(self) -> None:
-        """Read everything again: earlier readings may be stale, and their answers are lost."""
-        self.generation += 1
-        #: Whether `state` was proven since, and no promise was kept with it.
-        self.is_new = False
-        self._under_way.clear()
+        #: What is known of the node itself, and what to ask of it; None while it has not changed.
+        self._own: _Fact[Any] | None = None
+        self._missing: Literal["data", "children", "existence"] | None = self._kind
+        #: The transactions that the newest answer shows, and the newest state that was proven.
         self._newest = self._proven = 0
-        self._own, self._missing = None, self._kind
 
-    def next_round(self) -> list[Reading]:
-        """The requests to send now; none while a round is under way."""
-        if self._under_way:
-            return []
-        readings = self._readings()
-        self._under_way.update(readings)
-        return readings
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether nothing is left to read: all that is known is true until the newest answer."""
-        return not self._under_way and not self._readings()
+    def readings(self) -> list[Reading]:
+        """The requests of the next round; none if all that is known is true until now."""
+        return [Reading(self._missing, self.path)] if self._missing else []
 
     def take(self, reading: Reading, found: Any, zxid: int) -> None:
         """Take the answer, None where there is no such node; it shows transaction ``zxid``."""
-        self._under_way.discard(reading)
         self._newest = zxid
         if reading.path == self.path:
             self._take_own(reading, found)
@@ -140,18 +104,15 @@ class Place(ABC, Generic[State]):
                 self._end(self._own)
 
     def advance(self) -> bool:
-        """Whether all answers prove a `state` that is newer.
-
-        To be called after each answer: between two rounds there may be one.
-        """
-        facts = None if self._under_way else self._facts()
+        """Whether all answers prove a `state` that is newer. To be called after each round."""
+        facts = self._facts()
         if facts is None:
             return False
         zxid = min(self._newest if fact.until is None else fact.until for fact in facts)
         if zxid <= self._proven or any(fact.since > zxid for fact in facts):
             return False
         self._proven = zxid
-        self.state, self.is_new = self._state(zxid), True
+        self.state = self._state(zxid)
         return True
 
     def _end(self, fact: _Fact[Any]) -> None:
@@ -178,9 +139,6 @@ class Place(ABC, Generic[State]):
 
     def _take_child(self, name: str, found: Any) -> None:
         """Take what a child holds, None where it does not exist."""
-
-    def _readings(self) -> list[Reading]:
-        return [Reading(self._missing, self.path)] if self._missing else []
 
     def _facts(self) -> Sequence[_Fact[Any]] | None:
         """All that the state is made of; None while nothing is known of a part of it."""
@@ -220,8 +178,8 @@ class _Parent(Place[State], Generic[State, Child]):
 
     _kind = "children"
 
-    def restart(self) -> None:
-        super().restart()
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
         #: What is known of children, by their names.
         self._children: dict[str, _Fact[Child]] = {}
         #: The children to read: not known yet, or changed since the state that was proven last.
@@ -238,9 +196,9 @@ class _Parent(Place[State], Generic[State, Child]):
         else:
             self._wanted.add(name)
 
-    def _readings(self) -> list[Reading]:
+    def readings(self) -> list[Reading]:
         above = self.path.rstrip("/")
-        return super()._readings() + [Reading("data", f"{above}/{name}") for name in self._wanted]
+        return super().readings() + [Reading("data", f"{above}/{name}") for name in self._wanted]
 
     def _facts(self) -> Sequence[_Fact[Any]] | None:
         if self._own is None:
@@ -304,8 +262,7 @@ class FolderPlace(_Parent[Listing, VersionedValue | None]):
         self._folder: Final = folder
 
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
-        is_top = self.path == "/"
-        return sorted(name for name in children if not (is_top and name == _SYSTEM))
+        return sorted(children)
 
     def _child(self, name: str, data: bytes | None, stat: Any) -> VersionedValue | None:
         return stored(data, stat)

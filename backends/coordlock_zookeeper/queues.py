@@ -12,6 +12,7 @@ from kazoo.protocol.serialization import GetChildren2, GetData, Sync
 
 from coordlock.errors import AuthenticationFailed
 from coordlock.model.contender import Contender, Snapshot, are_known, is_known
+from coordlock.model.names import unescape
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper import nodes
@@ -101,7 +102,7 @@ class QueueReader:
         asked = [
             (name, self._ask(GetChildren2, f"{root}/{child}", None))
             for child in ([] if found is None else found[0])
-            if (name := self._layout.queue_of(child)) is not None
+            if (name := unescape(child)) is not None
         ]
         names = []
         for name, answer in asked:

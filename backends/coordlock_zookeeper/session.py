@@ -285,23 +285,17 @@ class ZookeeperSession:
             if self.has_ended:
                 return
             # Read under the lock: `_changed` sees every later change in a live session.
-            number = self._current_number()
-            replaced = number not in (0, self.number)
-            if not replaced:
-                if not self._sessions.begin(self, self._listener):
-                    return  # what closes the client ends it
-                self._connected = number == self.number
-                self._refusal = BackendUnavailable(SERVICE, _BROKEN)
-        if replaced:
-            # It expired while it was opened, and the given client has started another.
+            is_connected = self._connected = self._current_number() == self.number
+            if is_connected and not self._sessions.begin(self, self._listener):
+                return  # what closes the client ends it
+        if not is_connected:
+            # The connection has gone, or the given client has started another session.
             self.end(BackendUnavailable(SERVICE, _ENDED))
             return
         ttl, shared = self.ttl(), self._session_client.shared
         self.opened.resolve(
             SessionInfo(session_name(self.number), ttl, shared, beat_gap=BEAT_GAP * ttl)
         )
-        if not number:
-            self._listener.suspect(_BROKEN)
 
 
 def in_doubt(answer: Promise[T]) -> Promise[T]:

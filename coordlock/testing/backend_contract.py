@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import ClassVar, TypeVar
@@ -21,11 +22,13 @@ from coordlock.model.admission import is_blocked
 from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
 from coordlock.runtime.clock import SystemTimers
+from coordlock.runtime.promise import Promise
 from coordlock.testing.waiting import eventually
 
 __all__ = ["BackendContract"]
 
 B = TypeVar("B", bound=Backend)
+T = TypeVar("T")
 
 #: No answer takes longer on a healthy service, however loaded the machine is.
 BOUND = 30.0
@@ -119,6 +122,18 @@ class PartySuite:
     @pytest.fixture
     def two(self, party: Callable[[], Party]) -> Party:
         return party()
+
+    @staticmethod
+    def repeated(request: Callable[[], Promise[T]]) -> T:
+        """The answer to ``request``, repeated as the kernel does in an outage."""
+        deadline = time.monotonic() + BOUND
+        while True:
+            try:
+                return request().result(BOUND)
+            except BackendUnavailable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
 
 
 class BackendContract(PartySuite):

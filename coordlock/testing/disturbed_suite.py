@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TypeVar
 
-from coordlock.errors import BackendUnavailable
-from coordlock.runtime.promise import Promise
-from coordlock.testing.backend_contract import BOUND, Party, PartySuite
+from coordlock.testing.backend_contract import Party, PartySuite
 
 __all__ = ["DisturbedSuite"]
-
-T = TypeVar("T")
 
 
 class DisturbedSuite(PartySuite):
@@ -25,18 +18,6 @@ class DisturbedSuite(PartySuite):
         The request then fails with `BackendUnavailable`, and the connection breaks.
         """
         raise NotImplementedError
-
-    @staticmethod
-    def repeated(request: Callable[[], Promise[T]]) -> T:
-        """The answer to ``request``, repeated as the kernel does while there is no connection."""
-        deadline = time.monotonic() + BOUND
-        while True:
-            try:
-                return request().result(BOUND)
-            except BackendUnavailable:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
 
     def cut_off(self, party: Party) -> AbstractContextManager[object]:
         """Let nothing pass between the party and the service during the block."""

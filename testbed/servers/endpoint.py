@@ -58,8 +58,11 @@ class Service(ABC):
         return self.endpoint.url()
 
     def url_for(self, root: str = "", **options: object) -> str:
-        """The URL with a root and options: ``server.url_for("/x", ttl="3s")``."""
-        return self.endpoint.url(root, **options)
+        """The URL with a root and options: ``server.url_for("/x", ttl="3s")``.
+
+        A request may take longer than by default, because a busy machine stands still for seconds.
+        """
+        return self.endpoint.url(root, **{"request_timeout": "30s", **options})
 
     @property
     def host(self) -> str:

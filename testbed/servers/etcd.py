@@ -63,6 +63,8 @@ class Etcd(Service):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ETCDCTL_")}
         environment |= {
             "ETCDCTL_API": "3",
+            "ETCDCTL_COMMAND_TIMEOUT": "60s",  # by default 5 s, as that of the next
+            "ETCDCTL_DIAL_TIMEOUT": "60s",
             "ETCDCTL_ENDPOINTS": ",".join(f"{scheme}://{host}" for host in admin.hosts),
         }
         if admin.username is not None:

@@ -94,6 +94,15 @@ class Postgres(ABC):
         """The port."""
         return self.url.port or 5432
 
+    def uri(self, database: str | None = None, *, user: str | None = None) -> str:
+        """Where it is, or a database of it, for libpq."""
+        url = self.url.set(drivername="postgresql", database=database, username=user)
+        return url.render_as_string(hide_password=False)
+
+    def administrator(self, database: str | None = None) -> psycopg.Connection[Any]:
+        """A connection that commits each statement."""
+        return psycopg.connect(self.uri(database), connect_timeout=1, autocommit=True)
+
     def set_up(self) -> None:
         """Make coordlock's schema."""
         set_up(configure(self.url_for()))
@@ -211,17 +220,6 @@ class PostgresServer(Postgres, ServerProcess):
             "--locale=C",
             "-D",
             self.data,
-        )
-
-    def administrator(self) -> psycopg.Connection[Any]:
-        """A connection that commits each statement."""
-        return psycopg.connect(
-            host="127.0.0.1",
-            port=self._port,
-            user=self.USER,
-            dbname="postgres",
-            connect_timeout=1,
-            autocommit=True,
         )
 
     def set(self, name: str, value: str) -> None:
@@ -382,11 +380,7 @@ class PgBouncer(Postgres, ServerProcess):
 
     def answers(self) -> bool:
         try:
-            with psycopg.connect(
-                self.url.set(drivername="postgresql").render_as_string(),
-                connect_timeout=1,
-                autocommit=True,
-            ) as connection:
+            with self.administrator() as connection:
                 return connection.execute("SELECT 1").fetchone() == (1,)
         except psycopg.Error:
             return False

@@ -81,11 +81,11 @@ class Redis(Service):
 
     def client(self, **options: Any) -> redis.Redis:
         """A client, which sends nothing twice; the caller closes it."""
-        return redis.Redis.from_url(self.url, **options)
+        return redis.Redis.from_url(self.url, **{"socket_timeout": 60, **options})
 
     def async_client(self, **options: Any) -> redis.asyncio.Redis:
         """The same for asyncio."""
-        return redis.asyncio.Redis.from_url(self.url, **options)
+        return redis.asyncio.Redis.from_url(self.url, **{"socket_timeout": 60, **options})
 
     @contextmanager
     def keyspace(self) -> Iterator[str]:

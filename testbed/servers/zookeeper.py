@@ -85,7 +85,7 @@ class ZooKeeper(Service):
     @contextmanager
     def kazoo(self, **options: Any) -> Iterator[Any]:
         """A started ``KazooClient`` of its own session, closed at the end."""
-        client = KazooClient(**(self.kazoo_options() | options))
+        client = KazooClient(**(self.kazoo_options() | {"timeout": 40.0} | options))
         try:
             client.start(timeout=30)
             yield client

@@ -157,6 +157,7 @@ def test_a_signal_to_a_leader_whose_lead_is_lost_ends_the_campaign_too(cli: Cli)
 
 
 @pytest.mark.faults
+@pytest.mark.long  # bound by the lease
 def test_after_an_outage_a_leader_does_not_wait_for_its_own_dead_candidacy(
     server: Server, root: str, tmp_path: Path
 ) -> None:

@@ -85,7 +85,7 @@ def other(connect: Connect, running: Any, root: str) -> Service:
 @pytest.fixture
 def observer(connect: Connect, scheme: str, proxy: FaultProxy, root: str) -> Service:
     """A client behind the proxy that looks every twenty seconds."""
-    return connect(f"{scheme}://127.0.0.1:{proxy.port}{root}?ttl=60s")
+    return connect(f"{scheme}://127.0.0.1:{proxy.port}{root}?ttl=60s&request_timeout=30s")
 
 
 @pytest.fixture

@@ -184,7 +184,7 @@ def test_a_lost_lock_does_not_pass_for_one_of_another_database(
             admin.execute("DELETE FROM coordlock.contender WHERE token = %s", (grant.token,))
             yield grant
 
-    uri = postgresql.url.set(drivername="postgresql").render_as_string()
+    uri = postgresql.uri()
     repeatable = {"isolation_level": psycopg.IsolationLevel.REPEATABLE_READ}
     with (
         postgresql.schema() as url,

@@ -2,7 +2,7 @@
 
 ``guard TOKEN`` says that it is inside, and ends its block when a line comes on stdin. ``fork
 TOKEN`` leaves a child behind in the block, which leaves it by itself when a line comes; the parent
-never does. ``race FIRST STEP TIMES`` raises the integer in a file, under a new token each time.
+never does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from coordlock.errors import StaleToken
 from coordlock.fencing.files import FileFence
@@ -48,22 +47,6 @@ def fork(directory: str, token: str) -> None:
     signal.pause()
 
 
-def race(directory: str, file: str, first: str, step: str, times: str) -> None:
-    fence, integer = FileFence(directory), Path(file)
-    acknowledged = 0
-    for number in range(int(times)):
-        token = int(first) + number * int(step)
-        try:
-            with fence.guard(RESOURCE, token):
-                value = int(integer.read_text() or 0)
-            with fence.guard(RESOURCE, token):
-                integer.write_text(str(value + 1))
-        except StaleToken:
-            continue
-        acknowledged += 1
-    say(acknowledged)
-
-
 if __name__ == "__main__":
-    commands: dict[str, Callable[..., None]] = {"guard": guard, "fork": fork, "race": race}
+    commands: dict[str, Callable[..., None]] = {"guard": guard, "fork": fork}
     commands[sys.argv[1]](*sys.argv[2:])

@@ -27,6 +27,6 @@ def check_nothing_stays(
             accept()
     busy.release()
     for name in ("held", "busy"):
-        other.lock(name).acquire(20).release()
+        other.lock(name).acquire(60).release()
     eventually(lambda: not other.admin.names())
     client.lock("held").acquire(30).release()  # in the same session: nothing else was lost

@@ -55,7 +55,7 @@ def test_a_waiter_whose_event_loop_was_closed_gives_its_place_up(
         loop.close()
         grant.release()
         started = time.monotonic()
-        other.lock("q").acquire(timeout=20).release()
+        other.lock("q").acquire(timeout=60).release()
         assert time.monotonic() - started < 12  # a sweep is due each half second
         eventually(lambda: not other.admin.contenders("q"))
     for task in tasks:

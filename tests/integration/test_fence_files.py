@@ -97,16 +97,6 @@ def wait_until_it_waits(one: Process, file: Path) -> None:
 # Processes
 
 
-def test_processes_that_race_lose_no_acknowledged_update(
-    directory: Path, tmp_path: Path, process: Callable[..., Process]
-) -> None:
-    integer = tmp_path / "integer"
-    integer.touch()
-    racers = [process("race", directory, integer, first, 4, 60) for first in (1, 2, 3, 4)]
-    acknowledged = [int(racer.line()) for racer in racers]
-    assert int(integer.read_text()) == sum(acknowledged) > 0
-
-
 def test_a_block_ends_with_its_process(
     directory: Path, file: Path, process: Callable[..., Process]
 ) -> None:

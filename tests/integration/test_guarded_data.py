@@ -18,7 +18,6 @@ from coordlock.testing.zookeeper_frames import ZooKeeperFrames
 from coordlock.types import VersionedValue
 from testbed.servers.etcd import Etcd
 from testbed.servers.zookeeper import ZooKeeper
-from tests.integration.counting import count_together
 
 KEEPING_ALIVE = {"ping", "sync", "LeaseKeepAlive", "Status"}
 
@@ -130,18 +129,3 @@ def test_a_commit_that_arrives_after_the_lock_has_passed_on_is_not_made(
             with pytest.raises(LockLost):
                 late.result(60)
             assert newer.read(key) == VersionedValue(b"newer", 2)
-
-
-# Processes that stop
-
-
-@pytest.mark.long_on("zookeeper")
-@pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
-def test_processes_that_stop_past_their_lease_lose_no_acknowledged_write(
-    request: pytest.FixtureRequest, scheme: str, root: str, key: str
-) -> None:
-    server: Etcd | ZooKeeper = request.getfixturevalue(scheme)
-    url = server.url_for(root, ttl="1s")
-    census = count_together([url] * 3, key, stops=3, writes=30)
-    with coordlock.connect(server.url_for(root)) as client, client.lock("counter") as grant:
-        census.check(grant.read(key))

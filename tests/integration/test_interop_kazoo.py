@@ -246,7 +246,7 @@ def test_a_set_waits_for_kazoos_lock_which_waits_for_a_set_that_kazoo_knows(
     zookeeper: ZooKeeper, root: str, kazoo: Any, style: str
 ) -> None:
     """The node that marks a set, in its first queue, is none to wait for."""
-    url = f"{zookeeper.url_for(root)}?nodes={style}"
+    url = zookeeper.url_for(root, nodes=style)
     with coordlock.connect(url) as client, ThreadPoolExecutor(2) as pool:
         for name in "ab":
             theirs = Lock(kazoo, f"{root}/{name}", "kazoo")

@@ -40,12 +40,17 @@ def start() -> Iterator[Start]:
         yield pool.submit
 
 
-@pytest.fixture(scope="module", params=["etcd", "zookeeper"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("etcd", marks=pytest.mark.etcd),
+        pytest.param("zookeeper", marks=pytest.mark.zookeeper),
+    ],
+)
 def own_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     """A server that the tests may stop, kill and pause; it runs when a test begins."""
-    request.getfixturevalue(request.param)  # so that --without leaves it out
     kind = {"etcd": EtcdServer, "zookeeper": ZooKeeperServer}[request.param]
     with kind(tmp_path_factory.mktemp("own")) as server:
         yield server
@@ -91,17 +96,6 @@ def silent(server: Server) -> Iterator[None]:
         yield
     finally:
         server.resume()
-
-
-@contextmanager
-def bounded() -> Iterator[None]:
-    """What happens within takes some seconds at most, though no server answers."""
-    started = time.monotonic()
-    yield
-    assert time.monotonic() - started < 20
-
-
-# Connecting
 
 
 # Restarts and outages
@@ -150,17 +144,6 @@ def test_a_client_that_only_looks_goes_on_after_its_session_has_ended(
         assert grant.release()
 
 
-def test_a_release_is_bounded_while_the_server_is_silent_and_is_made_up_for(
-    own_server: Server, root: str
-) -> None:
-    with coordlock.connect(own_server.url_for(root, ttl="60s", request_timeout="1s")) as client:
-        grant = client.lock("orders").acquire()
-        with silent(own_server), bounded():
-            assert grant.release()
-        with coordlock.connect(own_server.url_for(root)) as other:
-            assert other.lock("orders").acquire(60).release()
-
-
 class BlockingLog(logging.Handler):
     """As one that goes over the network may be, in the outage in which the lock is lost."""
 
@@ -198,19 +181,6 @@ def test_a_log_that_blocks_keeps_no_loss_from_being_told_and_no_call_from_its_bo
         assert isinstance(waiting.exception(30), coordlock.errors.WaitUnavailable)
         assert not start(grant.release).result(30)
         start(client.close).result(30)
-
-
-def test_closing_is_bounded_while_the_server_is_silent(own_server: Server, root: str) -> None:
-    client = coordlock.connect(own_server.url_for(root, ttl="2s", request_timeout="1s"))
-    client.lock("orders").acquire()
-    with silent(own_server), bounded():
-        client.close()
-
-
-# Lost messages
-
-
-# Operators
 
 
 # Processes
@@ -278,17 +248,6 @@ def test_the_parent_is_deleted_under_waiters(zookeeper: ZooKeeper, root: str, st
 
 
 # Limits
-
-
-def test_more_names_than_etcd_takes_in_one_step_are_refused_with_what_to_do(
-    etcd: Etcd, root: str
-) -> None:
-    names = [f"n{number}" for number in range(65)]
-    with coordlock.connect(etcd.url_for(root)) as client:
-        with pytest.raises(TooLarge, match="each of several locks takes two operations"):
-            client.multi_lock(names).acquire()
-        with client.multi_lock(names[:64]) as grant:
-            assert len(grant.parts) == 64
 
 
 def test_more_names_than_zookeeper_takes_in_one_step_are_refused_with_the_size(

@@ -52,7 +52,7 @@ def entered():
 
 KAZOO = """
 import kazoo.client
-store = kazoo.client.KazooClient(hosts={server!r})
+store = kazoo.client.KazooClient(hosts={server!r}, timeout=40)
 store.start()
 def entered():
     return store.Lock("{root}/report")
@@ -149,8 +149,8 @@ def _move(folder: Path, programs: Sequence[str]) -> None:
 def test_a_fleet_moves_from_redis_py_one_process_at_a_time(
     redis: Redis, root: str, tmp_path: Path
 ) -> None:
-    url = redis.url_for(root, compat="redis-py", ttl="3s")
-    alone = redis.url_for(root, ttl="3s")
+    url = redis.url_for(root, compat="redis-py", ttl="60s")
+    alone = redis.url_for(root, ttl="60s")
     old = REDIS_PY.format(server=redis.url)
     steps = [old, *(COORDLOCK.format(url=one) for one in (url, alone))]
     _move(tmp_path, steps)
@@ -162,7 +162,7 @@ def test_a_fleet_moves_from_kazoo_one_process_at_a_time(
 ) -> None:
     server = urlsplit(zookeeper.url).netloc
     old = KAZOO.format(server=server, root=root)
-    new = COORDLOCK.format(url=f"zookeeper://{server}{root}?ttl=10")
+    new = COORDLOCK.format(url=f"zookeeper://{server}{root}?ttl=60")
     _move(tmp_path, [old, new])
 
 

@@ -121,14 +121,14 @@ def test_a_web_service_refuses_at_once_what_cannot_be_locked_and_works_again_soo
             server.kill()
     assert {answer.status for answer in answers} == {503}
     first, *others = answers
-    assert first.took < 6
+    assert first.took < 20
     if fail_fast:
         quick = [answer for answer in others if answer.took < 0.1]
         assert len(quick) > MOST * len(others) > 100
         assert 10 < answers[-1].retry_after <= 30
     else:
         assert len(answers) <= 6
-    assert back < 4
+    assert back < 15
 
 
 @pytest.mark.long  # it measures seconds, which a machine that stands still takes, too

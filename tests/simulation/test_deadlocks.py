@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from coordlock.errors import CoordlockError, DeadlockDetected
@@ -190,7 +190,6 @@ class Town:
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=100, deadline=None)
 def test_a_circle_ends_and_nobody_outside_of_one_is_its_victim(seed: int) -> None:
     town = Town(seed)
     town.run(60)

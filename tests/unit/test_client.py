@@ -334,7 +334,7 @@ def test_a_client_of_the_parent_process_has_lost_its_session(client: Client) -> 
 def test_with_fail_fast_the_first_request_finds_the_outage_and_others_are_refused_at_once(
     away: LockService,
 ) -> None:
-    client = away.connect(fail_fast=True, request_timeout=0.5)
+    client = away.connect(fail_fast=True, request_timeout=2)
     held = client.lock("held").acquire()
     queue, value = client.work_queue("w"), client.value("/v")
     with away.silent():
@@ -357,7 +357,7 @@ def test_with_fail_fast_the_first_request_finds_the_outage_and_others_are_refuse
         ):
             with pytest.raises(BackendUnavailable, match="fail_fast"):
                 request()
-        assert time.monotonic() - began < 4  # each after request_timeout would be 4.5 s
+        assert time.monotonic() - began < 15  # each after request_timeout would be 18 s
         assert status(client) is ClientStatus.IN_DOUBT
         assert held.release(timeout=0.01)  # which is sent later
     away.advance(2)

@@ -246,7 +246,7 @@ def test_a_signal_handler_that_converts_the_grant_being_converted_is_refused(
 
             def act() -> None:
                 with signal:  # noqa: B023
-                    grant.upgrade(0)
+                    grant.upgrade(60)
 
             thread = threading.Thread(target=act, daemon=True)
             thread.start()
@@ -261,8 +261,8 @@ def test_a_signal_handler_that_converts_the_grant_being_converted_is_refused(
 def test_a_conversion_that_ctrl_c_struck_can_be_repeated(client: Client) -> None:
     with client.upgradeable_lock("q") as grant:
         for strike in moments(30):
-            strike(lambda: grant.upgrade(0))
-            grant.upgrade(0)
+            strike(lambda: grant.upgrade(60))
+            grant.upgrade(60)
             grant.downgrade()
 
 
@@ -305,11 +305,11 @@ def test_ctrl_c_at_any_moment_of_a_release_or_a_close_leaves_no_waiter_unwoken(
         with ThreadPoolExecutor(3) as pool:
             waits = []
             for place in range(2, 5):
-                waits.append(pool.submit(other.write_lock("q").acquire, 20))
+                waits.append(pool.submit(other.write_lock("q").acquire, 60))
                 eventually(lambda: service.size("q") == place)  # noqa: B023
             strike(leave)
             leave()
             for wait in waits:
-                wait.result(30).release()
+                wait.result(60).release()
         holder.close()
         other.close()

@@ -277,20 +277,3 @@ def test_an_async_generator_that_the_garbage_collector_closes_releases_its_own()
             assert await async_tokens(client) == [mine.token]
 
     in_loop(body)
-
-
-def test_async_bodies_by_hand_are_all_held_until_as_many_have_left() -> None:
-    async def body(client: AsyncClient) -> None:
-        lock = client.read_lock("q")
-        grants = [await alone(lock.__aenter__()) for _ in range(2)]
-        await alone(lock.__aexit__(None, None, None))
-        assert await async_tokens(client) == [grant.token for grant in grants]
-        with pytest.raises(RuntimeError, match="with lock"):
-            await alone(lock.__aexit__(None, None, None))
-        assert not await async_tokens(client)
-        await asyncio.wait_for(lock.__aenter__(), 60)
-        await asyncio.wait_for(lock.__aexit__(None, None, None), 60)
-        with pytest.raises(RuntimeError, match="not entered"):
-            await lock.__aexit__(None, None, None)
-
-    in_loop(body)

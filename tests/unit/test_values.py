@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from coordlock_memory import Fault
 
@@ -14,27 +12,6 @@ from coordlock.types import VersionedValue
 from tests.unit.clients import Service, backend
 
 KEY = "/app/limit"
-
-
-@pytest.mark.parametrize("fault", Fault)
-def test_a_write_without_an_answer_is_made_at_most_once_and_says_so(
-    client: Client, fault: Fault
-) -> None:
-    limit = client.value(KEY)
-    writes: list[Callable[[], object]] = [
-        lambda: limit.set(b"1"),
-        lambda: limit.set(b"1", expect=0),
-        lambda: limit.update(lambda _: b"1"),
-        lambda: client.transaction().put(KEY, b"1").commit(),
-    ]
-    for write in writes:
-        backend(client).faults.inject("write", fault)
-        with pytest.raises(BackendUnavailable, match="may have been made, or may be yet"):
-            write()
-        if fault is not Fault.LATE:
-            stored = None if fault is Fault.LOSE_REQUEST else VersionedValue(b"1", 1)
-            assert limit.get() == stored
-            limit.delete()
 
 
 def test_a_silent_service_ends_a_write_at_its_time(service: Service) -> None:

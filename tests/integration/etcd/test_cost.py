@@ -71,9 +71,10 @@ def test_handoffs_cost_one_reading_in_all_on_an_etcd_that_others_write_to(
     etcd: Etcd, root: str, busy: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coordlock_etcd.watches.UNUSED_S", 3600.0)
+    patient = "ttl=60s&request_timeout=30s"
     with (
         FaultProxy(etcd.host, etcd.port, GrpcFrames) as proxy,
-        coordlock.connect(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s") as client,
+        coordlock.connect(f"etcd://127.0.0.1:{proxy.port}{root}?{patient}") as client,
         coordlock.connect(etcd.url_for(root, ttl="60s")) as other,
         ThreadPoolExecutor() as pool,
     ):

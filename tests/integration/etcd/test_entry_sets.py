@@ -71,7 +71,7 @@ def test_a_set_is_withdrawn_though_the_limit_has_become_lower(
     server = LimitedEtcd(tmp_path)
     server.limit = 60
     with server:
-        party = join(server.url_for(f"{root}?ttl=60s"))
+        party = join(server.url_for(root, ttl="60s"))
         backend = party.backend
         assert isinstance(backend, EtcdBackend)
         backend.enqueue(entries).result(BOUND)

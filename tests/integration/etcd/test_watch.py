@@ -50,7 +50,7 @@ def server(tmp_path: Path) -> Iterator[EtcdServer]:
 @pytest.fixture
 def watcher(join: Join, proxy: FaultProxy, root: str) -> Party:
     """A party behind the proxy."""
-    return join(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s")
+    return join(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s&request_timeout=30s")
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_a_deletion_whose_history_is_compacted_is_told(
 def test_a_connection_that_the_network_forgot_is_replaced(
     join: Join, proxy: FaultProxy, other: Party, root: str
 ) -> None:
-    party = join(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s")
+    party = join(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s&request_timeout=30s")
     entry, contender, snapshot = other.enqueue("q")
     told = watched(party, contender, snapshot)
     # The fault: this one connection is silent for ever, and a new one works.

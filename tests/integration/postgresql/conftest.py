@@ -20,11 +20,6 @@ from testbed.servers.postgres import Postgres
 Admin = psycopg.Connection[Any]
 
 
-def connection(server: Postgres, database: str = "postgres") -> Admin:
-    url = server.url.set(drivername="postgresql", database=database)
-    return psycopg.connect(url.render_as_string(hide_password=False), autocommit=True)
-
-
 def url_in(server: Postgres, database: str, **options: object) -> str:
     return server.url_for("", **options).replace("/postgres", f"/{database}")
 
@@ -50,7 +45,7 @@ def excludes(url: str) -> None:
 
 @pytest.fixture
 def admin(postgresql: Postgres) -> Iterator[Admin]:
-    with connection(postgresql) as admin:
+    with postgresql.administrator() as admin:
         yield admin
 
 

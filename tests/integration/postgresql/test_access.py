@@ -25,7 +25,7 @@ from coordlock.testing.waiting import eventually
 from testbed.servers.certificates import Certificates
 from testbed.servers.ports import free_port
 from testbed.servers.postgres import Postgres, PostgresServer
-from tests.integration.postgresql.conftest import Admin, connection, excludes, url_in
+from tests.integration.postgresql.conftest import Admin, excludes, url_in
 
 pytestmark = [pytest.mark.postgres, pytest.mark.usefixtures("no_leaks")]
 
@@ -35,7 +35,7 @@ def role(server: Postgres, *defaults: str, may_lock: bool = True) -> Iterator[st
     """The URL of a role with these settings."""
     name = f"r{free_port()}"
     called = sql.Identifier(name)
-    with connection(server) as admin:
+    with server.administrator() as admin:
         admin.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 's3cret'").format(called))
         for default in defaults:
             admin.execute(sql.SQL("ALTER ROLE {} SET {}").format(called, sql.SQL(default)))
@@ -136,7 +136,7 @@ def test_a_role_needs_one_right(postgresql: Postgres, root: str) -> None:
 
 
 def test_to_make_the_schema_a_role_needs_one_right(postgresql: Postgres, database: str) -> None:
-    with connection(postgresql, database) as admin, role(postgresql, may_lock=False) as url:
+    with postgresql.administrator(database) as admin, role(postgresql, may_lock=False) as url:
         url = url.replace("/postgres", f"/{database}")
         settings = configure(url)
         with pytest.raises(AuthenticationFailed, match="permission denied for database") as caught:
@@ -155,7 +155,7 @@ def test_setup_upgrades_an_older_schema_and_keeps_its_locks(
     settings = configure(url)
     assert set_up(settings)
     older = "CREATE OR REPLACE FUNCTION coordlock.schema_version() RETURNS int LANGUAGE sql AS "
-    with coordlock.connect(url) as client, connection(postgresql, database) as admin:
+    with coordlock.connect(url) as client, postgresql.administrator(database) as admin:
         held = client.lock("a").acquire()
         admin.execute(f"{older} 'SELECT 0'".encode())
         admin.execute("DROP FUNCTION coordlock.clock")
@@ -175,7 +175,7 @@ def test_doctor_names_a_sequence_whose_tokens_may_not_grow(
 ) -> None:
     url = url_in(postgresql, database)
     set_up(configure(url))
-    with coordlock.connect(url) as client, connection(postgresql, database) as admin:
+    with coordlock.connect(url) as client, postgresql.administrator(database) as admin:
         assert "coordlock.token" not in str(client.admin.describe().warnings)
         for change in ("CACHE 20", "CACHE 1 CYCLE", "NO CYCLE MAXVALUE 549755813888"):
             admin.execute(f"ALTER SEQUENCE coordlock.token {change}".encode())
@@ -188,7 +188,7 @@ def test_a_missing_schema_is_named_with_the_command_that_makes_it(
     url = url_in(postgresql, database)
     with pytest.raises(BackendError, match=r"no schema coordlock: run `coordlock setup"):
         coordlock.connect(url)
-    with connection(postgresql, database) as admin:
+    with postgresql.administrator(database) as admin:
         admin.execute(source().encode())
     excludes(url)
 
@@ -196,7 +196,7 @@ def test_a_missing_schema_is_named_with_the_command_that_makes_it(
 def test_several_programs_make_the_schema_at_once(postgresql: Postgres, database: str) -> None:
     url = url_in(postgresql, database)
     settings = configure(url)
-    with connection(postgresql, database) as admin:
+    with postgresql.administrator(database) as admin:
         admin.execute("CREATE SCHEMA coordlock")  # as an administrator may have done
         admin.execute(
             sql.SQL("ALTER DATABASE {} SET default_transaction_isolation = 'serializable'").format(
@@ -213,7 +213,7 @@ def test_several_programs_make_the_schema_at_once(postgresql: Postgres, database
 def test_a_schema_of_another_version_is_refused(
     postgresql: Postgres, database: str, version: int, advice: str
 ) -> None:
-    with connection(postgresql, database) as admin:
+    with postgresql.administrator(database) as admin:
         text = source().replace("AS 'SELECT 1'", f"AS 'SELECT {version}'")
         admin.execute(text.encode())
     with pytest.raises(BackendError, match=f"has version {version}.* needs 1: {advice}"):
@@ -239,7 +239,7 @@ def test_a_schema_that_was_altered_is_named_with_what_to_do(
 ) -> None:
     url = url_in(postgresql, database)
     set_up(configure(url))
-    with connection(postgresql, database) as admin:
+    with postgresql.administrator(database) as admin:
         admin.execute("DROP FUNCTION coordlock.open")
         with pytest.raises(BackendError, match=r"DROP SCHEMA coordlock CASCADE.*coordlock setup"):
             coordlock.connect(url)
@@ -300,8 +300,8 @@ def test_a_session_that_begins_while_a_backup_is_declared_restored_has_ended(
     settings = configure(url_in(postgresql, database))
     set_up(settings)
     with (
-        connection(postgresql, database) as admin,
-        connection(postgresql, database) as other,
+        postgresql.administrator(database) as admin,
+        postgresql.administrator(database) as other,
         ThreadPoolExecutor(1) as pool,
     ):
         with admin.transaction():

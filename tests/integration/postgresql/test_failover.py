@@ -82,9 +82,7 @@ def test_a_failover_to_a_lagging_standby_ends_all_grants_and_repeats_no_token(
         primary.kill()
         standby.promote()
 
-        program = stack.enter_context(
-            psycopg.connect(standby.url.set(drivername="postgresql").render_as_string())
-        )
+        program = stack.enter_context(psycopg.connect(standby.uri()))
         with pytest.raises(LockLost):
             known[0].guard(program)
         program.rollback()
@@ -201,21 +199,17 @@ def test_a_dump_that_is_restored_knows_no_grant_and_repeats_no_token(
 ) -> None:
     url = primary.url_for("/dump", ttl=f"{PAUSE:g}s")
     copy = url.replace("/postgres/", "/copy/")
-    source, target = (
-        primary.url.set(drivername="postgresql", database=name).render_as_string()
-        for name in ("postgres", "copy")
-    )
     with coordlock.connect(url) as client:
         held = client.lock("a").acquire()
         held.transaction().put("/app/kept", b"1").commit()
-        dump = subprocess.run(["pg_dump", source], capture_output=True, check=False)
+        dump = subprocess.run(["pg_dump", primary.uri()], capture_output=True, check=False)
         if b"version mismatch" in dump.stderr:
             pytest.skip("the pg_dump on the path is older than the server")
         held.transaction().put("/app/kept", b"2").commit()
         newest = client.lock("b").acquire()
         with primary.administrator() as admin:
             admin.execute("CREATE DATABASE copy")
-        restore = ["psql", "-qv", "ON_ERROR_STOP=1", target]
+        restore = ["psql", "-qv", "ON_ERROR_STOP=1", primary.uri("copy")]
         subprocess.run(restore, input=dump.stdout, capture_output=True, check=True)
         with coordlock.connect(copy) as later, later.lock("a").acquire(timeout=60) as grant:
             assert grant.token > newest.token

@@ -25,7 +25,7 @@ from coordlock.backend.config import configure
 from coordlock.errors import BackendError, LockLost, Unsupported
 from coordlock.testing.waiting import eventually
 from testbed.servers.postgres import Postgres
-from tests.integration.postgresql.conftest import Admin, connection, url_in
+from tests.integration.postgresql.conftest import Admin, url_in
 
 pytestmark = [pytest.mark.postgres]
 
@@ -38,7 +38,7 @@ def url(postgresql: Postgres, root: str) -> str:
 @pytest.fixture
 def own(postgresql: Postgres) -> Iterator[Admin]:
     """The program's own connection."""
-    with connection(postgresql) as own:
+    with postgresql.administrator() as own:
         own.autocommit = False
         yield own
 
@@ -59,7 +59,7 @@ def granted(client: coordlock.Client, name: str) -> threading.Event:
 def program(postgresql: Postgres, kind: str) -> Iterator[Any]:
     """A connection of the program's own."""
     if kind == "psycopg":
-        with psycopg.connect(uri(postgresql)) as own:
+        with psycopg.connect(postgresql.uri()) as own:
             yield own
         return
     engine = create_engine(postgresql.url)
@@ -72,7 +72,7 @@ def program(postgresql: Postgres, kind: str) -> Iterator[Any]:
 async def async_program(postgresql: Postgres, kind: str) -> AsyncIterator[Any]:
     """The same for asyncio."""
     if kind == "psycopg":
-        async with await psycopg.AsyncConnection.connect(uri(postgresql)) as own:
+        async with await psycopg.AsyncConnection.connect(postgresql.uri()) as own:
             yield own
         return
     engine = create_async_engine(postgresql.url)
@@ -81,13 +81,9 @@ async def async_program(postgresql: Postgres, kind: str) -> AsyncIterator[Any]:
     await engine.dispose()
 
 
-def uri(postgresql: Postgres) -> str:
-    return postgresql.url.set(drivername="postgresql").render_as_string()
-
-
 def leave(postgresql: Postgres) -> None:
     """Remove all contenders, so that their clients do not know."""
-    with connection(postgresql) as admin:
+    with postgresql.administrator() as admin:
         admin.execute("DELETE FROM coordlock.contender")
 
 
@@ -192,7 +188,7 @@ def test_another_database_is_refused_and_its_transaction_goes_on(
     if has_schema:
         set_up(configure(url_in(postgresql, database)))
     with coordlock.connect(url) as client, client.lock("a") as grant:
-        with connection(postgresql, database) as other, other.transaction():
+        with postgresql.administrator(database) as other, other.transaction():
             for method in (grant.guard, grant.release_with):
                 with pytest.raises(Unsupported, match="another database than the one with"):
                     method(other)
@@ -212,7 +208,7 @@ def test_an_eviction_names_the_transaction_that_guards(url: str, own: Admin) -> 
 def test_an_eviction_names_one_of_several_transactions_that_guard(
     postgresql: Postgres, url: str, own: Admin
 ) -> None:
-    with coordlock.connect(url) as client, connection(postgresql) as other:
+    with coordlock.connect(url) as client, postgresql.administrator() as other:
         grant = client.lock("a").acquire()
         grant.guard(own)
         with other.transaction():
@@ -227,7 +223,7 @@ def test_an_eviction_names_one_of_several_transactions_that_guard(
 def test_an_eviction_names_no_process_of_another_database(
     postgresql: Postgres, url: str, database: str, own: Admin
 ) -> None:
-    with coordlock.connect(url) as client, connection(postgresql, database) as other:
+    with coordlock.connect(url) as client, postgresql.administrator(database) as other:
         grant = client.lock("a").acquire()
         other.execute("SELECT pg_advisory_lock_shared(%s)", (grant.token,))
         own.execute("SELECT FROM coordlock.contender FOR KEY SHARE")
@@ -241,7 +237,7 @@ def test_an_eviction_names_no_process_of_another_database(
 def test_a_guard_waits_for_no_advisory_lock_of_the_program(
     postgresql: Postgres, url: str, own: Admin
 ) -> None:
-    with coordlock.connect(url) as client, connection(postgresql) as other:
+    with coordlock.connect(url) as client, postgresql.administrator() as other:
         grant = client.lock("a").acquire()
         other.execute("SELECT pg_advisory_lock(%s)", (grant.token,))
         own.execute("SET lock_timeout = '2s'")
@@ -297,8 +293,8 @@ def test_a_paused_process_with_an_open_transaction_is_ended_by_the_server(
 ) -> None:
     url = postgresql.url_for(root, ttl="2s")
     found = "SELECT 1 FROM pg_stat_activity WHERE query = %s AND state = %s"
-    with coordlock.connect(url) as client, connection(postgresql) as admin:
-        arguments = [sys.executable, "-c", HOLDER, url, uri(postgresql), query]
+    with coordlock.connect(url) as client, postgresql.administrator() as admin:
+        arguments = [sys.executable, "-c", HOLDER, url, postgresql.uri(), query]
         pipe = subprocess.PIPE
         with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, text=True) as holder:
             try:

@@ -21,7 +21,7 @@ from psycopg.types.json import Jsonb
 
 import coordlock
 from coordlock.backend.config import configure
-from coordlock.errors import BackendError, BackendUnavailable, LockLost
+from coordlock.errors import BackendError, BackendUnavailable, LockLost, SessionLost
 from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.promise import Promise
 from coordlock.testing.proxy import FaultProxy
@@ -137,6 +137,27 @@ def test_on_another_timeline_every_grant_is_lost_and_none_is_given_for_a_while(
                 assert after.token >> 39 >= minute, "another copy may have counted as far"
         finally:
             admin.execute("UPDATE coordlock.epoch SET pause = '60 s', since = to_timestamp(0)")
+
+
+def test_a_waiter_does_not_take_the_end_of_its_session_for_an_eviction(
+    postgresql: Postgres, proxy: FaultProxy, root: str, admin: Admin
+) -> None:
+    slow = through(proxy, postgresql, root, ttl="60s", listen="off")
+    with (
+        coordlock.connect(postgresql.url_for(root)) as one,
+        coordlock.connect(slow) as two,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        one.lock("a").acquire()
+        waiter = pool.submit(two.lock("a").acquire, timeout=60)
+        eventually(lambda: len(one.admin.contenders("a")) == 2)
+        proxy.delay(0.7)  # no heartbeat would show it in time
+        admin.execute(
+            "UPDATE coordlock.session SET timeline = 'another' WHERE id = %s",
+            (one.admin.contenders("a")[1].session,),
+        )
+        with pytest.raises(SessionLost):
+            waiter.result(30)
 
 
 def test_an_enqueue_that_comes_too_late_adds_nothing(root: str, admin: Admin) -> None:

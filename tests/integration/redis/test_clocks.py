@@ -40,15 +40,16 @@ def jump(server: RedisServer, clock: WallClock, seconds: int) -> None:
 def test_a_clock_that_is_set_back_keeps_holders_and_order(
     server: RedisServer, clock: WallClock, root: str
 ) -> None:
-    url = server.url_for(root, ttl="3s")
+    url = server.url_for(root, ttl="12s")
     with coordlock.connect(url) as one, coordlock.connect(url) as two:
-        first = one.lock("a").acquire(timeout=10)
+        first = one.lock("a").acquire(timeout=60)
         jump(server, clock, -HOUR)
-        time.sleep(4)  # longer than a session without heartbeats
-        first.check()
+        deadline = time.monotonic() + first.remaining()
+        beats = lambda: time.monotonic() + first.remaining() > deadline + 1  # noqa: E731
+        eventually(beats, "a heartbeat after the jump")
         assert two.lock("a").try_acquire() is None
         assert first.release()
-        second = two.lock("a").acquire(timeout=10)
+        second = two.lock("a").acquire(timeout=60)
         assert second.token > first.token
         assert second.release()
 
@@ -58,7 +59,7 @@ def test_a_dead_clients_lock_is_free_once_a_clock_that_was_set_back_has_caught_u
 ) -> None:
     url = server.url_for(root, ttl="3s")
     with coordlock.connect(url) as client, server.client() as admin:
-        client.lock("a").acquire(timeout=10).release()
+        client.lock("a").acquire(timeout=60).release()
         now = admin.time()[0]
         # A client that has died: nobody extends its session.
         admin.zadd(f"{{{root}}}:sessions", {"dead-1": (now + 3) * 1_000_000})
@@ -69,7 +70,7 @@ def test_a_dead_clients_lock_is_free_once_a_clock_that_was_set_back_has_caught_u
         began = time.monotonic()
         jump(server, clock, -6)
         client.lock("a").acquire(timeout=30).release()
-        assert 7 < time.monotonic() - began < 15
+        assert 7 < time.monotonic() - began < 60
 
 
 def test_a_clock_that_was_ahead_at_a_restart_does_not_hold_grants_up_once_it_is_right(
@@ -77,10 +78,10 @@ def test_a_clock_that_was_ahead_at_a_restart_does_not_hold_grants_up_once_it_is_
 ) -> None:
     url = server.url_for(root, ttl="3s", restart_delay="auto")
     with coordlock.connect(url) as client, server.client() as admin:
-        client.lock("a").acquire(timeout=20).release()
+        client.lock("a").acquire(timeout=60).release()
         server.kill()
         clock.set(HOUR)
         server.start()
         eventually(lambda: admin.exists(f"{{{root}}}:state"), "the client to be there again")
         jump(server, clock, 0)
-        client.lock("a").acquire(timeout=20).release()
+        client.lock("a").acquire(timeout=60).release()

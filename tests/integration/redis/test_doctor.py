@@ -86,7 +86,7 @@ def test_a_client_of_a_new_server_logs_once_why_it_waits(
     tmp_path: Path, root: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with RedisServer(tmp_path / "redis") as server:
-        url = server.url_for(root, restart_delay="2s")
+        url = server.url_for(root, restart_delay="10s")
         with coordlock.connect(url) as client, client.lock("q"):
             pass
     said = [one for one in caplog.records if "nothing is granted" in one.getMessage()]

@@ -35,7 +35,7 @@ def test_a_server_that_may_delete_locks_is_refused(
 def test_a_policy_that_spares_locks_is_accepted(only: RedisServer, root: str, policy: str) -> None:
     limit(only, policy)
     with coordlock.connect(only.url_for(root)) as client:
-        client.lock("a").acquire(timeout=5).release()
+        client.lock("a").acquire(timeout=60).release()
 
 
 @pytest.mark.parametrize("policy", ["volatile-lru", "volatile-ttl"])
@@ -49,11 +49,11 @@ def test_a_policy_that_deletes_the_keys_shared_with_redis_py_is_refused(
 
 def test_a_policy_that_comes_later_ends_every_grant(only: RedisServer, root: str) -> None:
     """Before Redis deletes a key: it does not say which keys it deletes."""
-    with coordlock.connect(only.url_for(root, ttl="3s")) as client:
+    with coordlock.connect(only.url_for(root, ttl="12s")) as client:
         grant = client.lock("a").acquire()
         limit(only, "allkeys-random")
-        eventually(lambda: grant.state is GrantState.LOST, within=10)
+        eventually(lambda: grant.state is GrantState.LOST)
         with pytest.raises(LockLost, match="eviction"):
             grant.check()
         with pytest.raises(BackendError, match="allkeys-random"):
-            client.lock("a").acquire(timeout=5)
+            client.lock("a").acquire(timeout=60)

@@ -75,7 +75,7 @@ def crowd(request: pytest.FixtureRequest, root: str) -> Iterator[Crowd]:
     options = "&restart_delay=0s" if request.param == "redis" else ""
     with ExitStack() as stack:
         proxy = stack.enter_context(FaultProxy(server.host, server.port, FRAMERS[request.param]))
-        url = f"{request.param}://127.0.0.1:{proxy.port}{root}?ttl=60s{options}"
+        url = f"{request.param}://127.0.0.1:{proxy.port}{root}?ttl=60s&request_timeout=30s{options}"
         yield Crowd(stack, request.param, url, proxy)
 
 

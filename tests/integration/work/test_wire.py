@@ -56,8 +56,8 @@ def wire(request: pytest.FixtureRequest, root: str) -> Iterator[Wire]:
     server: Etcd | ZooKeeper = request.getfixturevalue(request.param)
     framer = GrpcFrames if request.param == "etcd" else ZooKeeperFrames
     with FaultProxy(server.host, server.port, framer) as proxy:
-        url = f"{request.param}://127.0.0.1:{proxy.port}{root}?ttl=60s"
-        yield Wire(proxy, url, f"{server.url_for(root)}?ttl=60s")
+        url = f"{request.param}://127.0.0.1:{proxy.port}{root}?ttl=60s&request_timeout=30s"
+        yield Wire(proxy, url, server.url_for(root, ttl="60s"))
 
 
 def fill(queue: coordlock.WorkQueue, items: int, **options: Any) -> None:

@@ -106,8 +106,8 @@ def proxy(zookeeper: ZooKeeper) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def proxied(proxy: FaultProxy, root: str) -> str:
-    """The URL of the run's ZooKeeper through the proxy, with sessions of six seconds."""
-    return f"zookeeper://127.0.0.1:{proxy.port}{root}?ttl=6s"
+    """The URL of the run's ZooKeeper through the proxy."""
+    return f"zookeeper://127.0.0.1:{proxy.port}{root}?ttl=20s"
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ pytestmark = pytest.mark.faults
 
 @pytest.fixture
 def proxied(proxied: str) -> str:
-    """With sessions of three seconds, the end of which is waited for."""
-    return proxied.replace("ttl=6s", "ttl=3s")
+    """With sessions whose end is waited for."""
+    return proxied.replace("ttl=20s", "ttl=9s")
 
 
 def lose_a_reply(proxy: FaultProxy, party: Party) -> Entry:

@@ -50,7 +50,7 @@ def test_a_server_that_never_answers_the_handshake_does_not_hold_up_the_next(
 ) -> None:
     """A fault test: of two servers, one accepts connections and says nothing more."""
     url = proxied.replace("zookeeper://", f"zookeeper://{zookeeper.endpoint.hosts[0]},")
-    party = parties(url.replace("ttl=6s", "ttl=60s&connect_timeout=8s"), opened=False)
+    party = parties(url.replace("ttl=20s", "ttl=60s&connect_timeout=8s"), opened=False)
     proxy.black_hole()
     started = time.monotonic()
     for _ in range(4):  # the first server is a matter of chance
@@ -173,6 +173,21 @@ class TestUnreachable:
             party.backend.close().result(15)
             with pytest.raises(BackendUnavailable):
                 opening.result(1)
+
+    def test_closing_does_not_wait_for_a_session_that_never_opens(
+        self, parties: Parties, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A fault test: another thread closes the client while it makes the session."""
+        party = parties(f"zookeeper://127.0.0.1:{free_port()}/x", opened=False)
+        data, closing = party.backend._data, list[Promise[None]]()
+
+        def close_and_make(session: Any) -> Any:
+            closing.append(party.backend.close())
+            return data(session)
+
+        monkeypatch.setattr(party.backend, "_data", close_and_make)
+        assert isinstance(party.opening().exception(BOUND), BackendUnavailable)
+        closing[0].result(BOUND)
 
 
 class answering:  # noqa: N801

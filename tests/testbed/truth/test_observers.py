@@ -26,7 +26,10 @@ from testbed.truth.zookeeper_log import Change, Transaction, read_log, read_logs
 
 Server = EtcdServer | PostgresServer | ZooKeeperServer
 
-BACKENDS = ["etcd", "postgres", "zookeeper"]
+BACKENDS = [
+    pytest.param(name, marks=getattr(pytest.mark, name))
+    for name in ("etcd", "postgres", "zookeeper")
+]
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
@@ -34,7 +37,6 @@ def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
     """A server that the tests may stop and kill."""
-    request.getfixturevalue(request.param)  # so that --without leaves it out
     directory = tmp_path_factory.mktemp("own")
     if request.param == "postgres":
         with PostgresServer(directory, replicates=True) as postgres:
@@ -105,12 +107,12 @@ def test_contenders_are_logged_with_what_clients_know_of_them(
 
 
 @pytest.fixture
-def zookeeper_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ZooKeeperServer]:
-    request.getfixturevalue("zookeeper")
+def zookeeper_server(tmp_path: Path) -> Iterator[ZooKeeperServer]:
     with ZooKeeperServer(tmp_path / "zookeeper") as server:
         yield server
 
 
+@pytest.mark.zookeeper
 def test_logs_are_read_as_the_servers_own_tool_reads_them(
     zookeeper_server: ZooKeeperServer, root: str
 ) -> None:
@@ -144,6 +146,7 @@ def test_logs_are_read_as_the_servers_own_tool_reads_them(
     assert [kind for kind, _ in closed] == ["delete", "delete"]
 
 
+@pytest.mark.zookeeper
 def test_a_log_that_ends_in_the_middle_of_a_transaction_is_read_up_to_there(
     zookeeper_server: ZooKeeperServer, tmp_path: Path
 ) -> None:
@@ -208,10 +211,10 @@ def stands_still(server: ZooKeeperServer) -> bool:
     return all(state.rpartition(")")[2].split()[0] == "T" for state in states)
 
 
+@pytest.mark.zookeeper
 def test_what_only_a_minority_has_logged_is_not_told(
-    request: pytest.FixtureRequest, root: str, journal: Journal, tmp_path: Path
+    root: str, journal: Journal, tmp_path: Path
 ) -> None:
-    request.getfixturevalue("zookeeper")
     with ZooKeeperEnsemble(tmp_path / "ensemble") as ensemble:
         truth = ZooKeeperObserver(ensemble.members, root, journal)
         truth.start()

@@ -58,19 +58,6 @@ def test_the_second_in_line_is_granted_without_a_read(
     assert party.network.requests == ["open", "heartbeat", "enqueue"]
 
 
-def test_a_release_wakes_one_waiter(world: World, other: Party) -> None:
-    grant = other.held()
-    parties = [world.party() for _ in range(20)]
-    for party in parties:
-        party.acquire()
-        world.settle()
-    asked = [len(party.network.requests) for party in parties]
-    release(grant)
-    world.settle()
-    assert sum(len(p.network.requests) for p in parties) - sum(asked) == 0
-    assert len([p for p in parties if p.engine.tickets]) == 20
-
-
 def test_a_waiter_gets_the_permit_of_whichever_holder_leaves_first(
     world: World, party: Party, other: Party
 ) -> None:
@@ -83,17 +70,6 @@ def test_a_waiter_gets_the_permit_of_whichever_holder_leaves_first(
     release(leaving)
     world.settle()
     assert waiting.done
-
-
-def test_a_waiter_in_the_middle_that_leaves_wakes_only_the_next(world: World, other: Party) -> None:
-    other.held()
-    parties = [world.party() for _ in range(10)]
-    calls = [party.acquire() for party in parties]
-    world.settle()
-    calls[4].cancel()
-    world.settle()
-    assert [reads(party) for party in parties] == [0] * 5 + [1] + [0] * 4
-    assert [call.done for call in calls] == [False] * 4 + [True] + [False] * 5
 
 
 # Deadlines

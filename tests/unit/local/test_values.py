@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from coordlock_local import values
 from coordlock_local.contenders import Contenders
 from coordlock_local.directory import Directory
 from coordlock_local.queue import LocalQueue
@@ -63,3 +64,22 @@ def test_a_contender_that_follows_in_the_slot_does_not_inherit(
     later = enter(other)
     assert later.key.partition("@")[2].partition(".")[0] == "0"
     assert seen(one) == [(SHORT, 1)]
+
+
+def test_a_reading_with_owners_shows_the_values_of_one_moment(
+    both: tuple[Contenders, Contenders], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered = [(who, enter(who)) for who in both]
+    described, read = values.described, list[Contender]()
+
+    def describe(directory: Directory, contender: Contender) -> Contender:
+        found = described(directory, contender)
+        if not read:  # both publish after the first value was read
+            for who, me in entered:
+                publish(who.session, me, SHORT.encode() + b" ", 1)
+        read.append(found)
+        return found
+
+    monkeypatch.setattr(values, "described", describe)
+    snapshot = LocalQueue(both[0].session.directory, "q").snapshot(owners=True)
+    assert [each.version for each in snapshot.contenders] == [2, 2]

@@ -151,14 +151,26 @@ class Client:
     def __init__(self, where: str, *, is_spent: bool = False) -> None:
         self.where = where
         self.server = Server(is_spent=is_spent)
+        self._begin()
+
+    def _begin(self) -> None:
         self.place: Place[Any]
-        if where == "queue":
-            self.place = QueuePlace("q", Layout("", False))
+        if self.where == "queue":
+            self.place = QueuePlace("q", Layout(""))
         else:
-            self.place = FolderPlace(where) if where.endswith("/") else KeyPlace(where)
+            kind = FolderPlace if self.where.endswith("/") else KeyPlace
+            self.place = kind(self.where)
         #: The revision of each state that was shown.
         self.shown: list[int] = []
-        self._asked = deque(self.place.next_round())
+        #: The readings of the round that goes on: those to answer, and how many are to be taken.
+        self._asked: deque[Reading] = deque()
+        self._under_way = 0
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if not self._under_way:
+            self._asked.extend(self.place.readings())
+            self._under_way = len(self._asked)
 
     def answer(self) -> None:
         """Let the server answer what it was asked first."""
@@ -174,18 +186,17 @@ class Client:
             self.place.fired(*message)
         else:
             self.place.take(*message)
-            if self.place.advance():
+            self._under_way -= 1
+            if not self._under_way and self.place.advance():
                 self._look(self.place.state)
-        self._asked.extend(self.place.next_round())
+        self._go_on()
 
     def restart(self) -> None:
         """Over a new connection, which has no watches."""
         before, self.server = self.server, Server(is_spent=self.server.is_spent)
         kept = {one: getattr(before, one) for one in ("zxid", "nodes", "parents", "history")}
         self.server.__dict__.update(kept)
-        self.place.restart()
-        self.shown.clear()
-        self._asked = deque(self.place.next_round())
+        self._begin()
 
     def turn(self, between: Callable[[], object]) -> None:
         """What was asked is answered, with something ``between``, and all of it is taken."""
@@ -200,7 +211,7 @@ class Client:
         while self._asked or self.server.sent:
             self.take()
             self.answer()
-        assert self.place.is_complete
+        assert not self.place.readings()
         assert self._state_of(self.server.history[self.shown[-1]]) == self._state_of(
             self.server.nodes
         )
