@@ -22,12 +22,12 @@ from coordlock.errors import (
 from coordlock.kernel.access import Access
 from coordlock.kernel.deadlock_detector import DeadlockDetector
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.base_grant import BaseGrant
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.locks.lock import AcquireOptions, AwaitingLock, BlockingLock, NamedLock
+from coordlock.locks.publishing import Publisher
 from coordlock.model import conversion
 from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot, are_same

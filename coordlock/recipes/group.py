@@ -14,6 +14,7 @@ from typing import ClassVar, Final, Generic, TypeVar, cast
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.ticket import Ticket
+from coordlock.locks.publishing import check_value
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Announcement
 from coordlock.recipes.member_list import (
@@ -25,7 +26,6 @@ from coordlock.recipes.member_list import (
 )
 from coordlock.recipes.membership import AsyncMembership, AsyncPresence, Membership, Presence
 from coordlock.recipes.shared.observer import AsyncObserver, Begin, Observer
-from coordlock.recipes.shared.publishing_grant import check_value
 from coordlock.recipes.shared.recipe import QueueRecipe
 from coordlock.runtime.driver import Steps, awaiting, blocking
 from coordlock.settings import DEFAULT, Default, Duration, label_of, seconds_of

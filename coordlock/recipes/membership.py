@@ -8,10 +8,9 @@ from typing import Final, Self
 
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, Evicted, SessionLost
 from coordlock.kernel.engine import Engine
-from coordlock.kernel.publisher import Publisher
 from coordlock.kernel.ticket import Ticket
 from coordlock.locks.grant import AsyncGrant, Grant
-from coordlock.recipes.shared.publishing_grant import PublishingGrant, check_value
+from coordlock.locks.publishing import Publisher, PublishingGrant, check_value
 from coordlock.runtime.clock import sleep, within
 from coordlock.runtime.driver import Steps, awaiting, blocking, run_in_background
 from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith, Resident
@@ -33,16 +32,6 @@ class _BaseMembership(PublishingGrant):
 
     _kind = "membership of group"
 
-    def _publish_value(self, value: bytes) -> Steps[None]:
-        """Publish ``value``, up to 65,536 bytes, in place of the one before.
-
-        Raises `LockLost` once the membership has ended, and `BackendUnavailable` when no answer
-        came within the client's ``request_timeout``: then, as when Ctrl-C or a cancellation ends
-        the call, the value is published once the service is back, if the membership still lives.
-        """
-        check_value(value)
-        yield from self._publish(value)
-
 
 class Membership(_BaseMembership, Grant):
     """A membership of a group. A context manager that leaves it, as `release` does.
@@ -50,7 +39,7 @@ class Membership(_BaseMembership, Grant):
     It ends like every grant: with the session, by an eviction, or by its release.
     """
 
-    publish = blocking(_BaseMembership._publish_value)
+    publish = blocking(PublishingGrant._publish)
 
 
 class AsyncMembership(_BaseMembership, AsyncGrant):
@@ -59,7 +48,7 @@ class AsyncMembership(_BaseMembership, AsyncGrant):
     It ends like every grant: with the session, by an eviction, or by its release.
     """
 
-    publish = awaiting(_BaseMembership._publish_value)
+    publish = awaiting(PublishingGrant._publish)
 
 
 class BasePresence(Resident):

@@ -8,8 +8,8 @@ from typing import Final
 
 from coordlock.errors import LockLost
 from coordlock.locks.grant import AsyncGrant, Grant
+from coordlock.locks.publishing import PublishingGrant, check_value
 from coordlock.model.contender import Owner
-from coordlock.recipes.shared.publishing_grant import PublishingGrant, check_value
 from coordlock.runtime.driver import Steps, awaiting, blocking
 from coordlock.runtime.log import Log
 
@@ -38,15 +38,8 @@ class _BaseTerm(PublishingGrant):
 
     _kind = "term of election"
 
-    def _publish_value(self, value: bytes) -> Steps[None]:
-        """Publish ``value``, up to 65,536 bytes, in place of the one before; the term goes on.
-
-        Raises `LockLost` once the term has ended, and `BackendUnavailable` when no answer came
-        within the client's ``request_timeout``: then, as when Ctrl-C or a cancellation ends the
-        call, the value is published once the service is back, if the term still lasts.
-        """
+    def _check_value(self, value: bytes) -> None:
         check_candidate_value(value)
-        yield from self._publish(value)
 
     def _leave_queue(self, seconds: float | None) -> Steps[None]:
         if self._ticket.lost is None and not self._ticket.is_leaving:
@@ -67,7 +60,7 @@ class Term(_BaseTerm, Grant):
     A context manager that resigns.
     """
 
-    publish = blocking(_BaseTerm._publish_value)
+    publish = blocking(PublishingGrant._publish)
     resign = blocking(_BaseTerm._resign)
 
 
@@ -77,7 +70,7 @@ class AsyncTerm(_BaseTerm, AsyncGrant):
     An async context manager that resigns.
     """
 
-    publish = awaiting(_BaseTerm._publish_value)
+    publish = awaiting(PublishingGrant._publish)
     resign = awaiting(_BaseTerm._resign)
 
 

@@ -14,8 +14,8 @@ from coordlock.errors import (
 )
 from coordlock.kernel.access import Access
 from coordlock.kernel.engine import Engine
+from coordlock.locks.publishing import check_value
 from coordlock.model.names import check_name
-from coordlock.recipes.shared.publishing_grant import check_value
 from coordlock.runtime.deadline import Cancellation, Cancelled, DeadlineReached, checked
 from coordlock.runtime.driver import Steps, awaiting, blocking, bounded, or_undo
 from coordlock.runtime.guards import Resident

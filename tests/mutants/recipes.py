@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 from coordlock.backend import Expect, Operation
 from coordlock.errors import BackendUnavailable
 from coordlock.kernel.access import Access
-from coordlock.kernel.publisher import Publisher
+from coordlock.locks.publishing import Publisher
 from coordlock.recipes import value
 from coordlock.recipes.membership import BasePresence
 from coordlock.recipes.shared.observer import BaseObserver

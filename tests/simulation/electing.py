@@ -72,7 +72,7 @@ class Electing(Contention):
             assert isinstance(term, Term)
             for _ in range(again):
                 value = self.value()
-                call = party.run(term._publish_value(value))
+                call = party.run(term._publish(value))
                 self.publishing.append((term, value, self.newest["q"], call))
         self.world.advance(seconds)
 

@@ -72,7 +72,7 @@ class Gathering(BadDay):
                 if isinstance(member, Presence):
                     member.publish(self.value())
                 else:
-                    call = party.run(member._publish_value(self.value()))
+                    call = party.run(member._publish(self.value()))
                     self.updates.setdefault(member, []).append(call)
         self.world.advance(seconds)
 

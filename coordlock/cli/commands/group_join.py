@@ -52,7 +52,7 @@ def join(*, name: str, command: tuple[str, ...], value: str | None, **options: A
 
     Without COMMAND, it is a member until stdin closes or a signal comes.
     """
-    from coordlock.recipes.shared.publishing_grant import check_value
+    from coordlock.locks.publishing import check_value
 
     known_by = f"{socket.gethostname()}:{os.getpid()}" if value is None else value
     with usage_errors():

@@ -15,11 +15,15 @@ from coordlock.errors import ClientClosed
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
+from coordlock.locks.base_grant import BaseGrant
 from coordlock.model.claim import Convertible
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise, failed, resolved, settled
 
-__all__ = ["Publisher"]
+__all__ = ["Publisher", "PublishingGrant", "check_value"]
+
+#: The longest value of a grant, in bytes.
+_MAX_VALUE: Final = 65_536
 
 
 class Publisher:
@@ -75,3 +79,52 @@ class Publisher:
         is_convertible = isinstance(me.claim, Convertible)
         claim = Convertible.decode(value) if is_convertible else me.claim
         ticket.contenders = (replace(me, claim=claim, value=value, version=me.version + 1),)
+
+
+def check_value(value: object, what: str = "value") -> bytes:
+    """``value``, which all services can publish.
+
+    Raises TypeError for what is not bytes, and ValueError for more than 65,536 of them.
+    """
+    if not isinstance(value, bytes):
+        hint = ": encode it" if isinstance(value, str) else ""
+        raise TypeError(f"{what} must be bytes, not {type(value).__name__}{hint}")
+    if len(value) > _MAX_VALUE:
+        raise ValueError(
+            f"{what} has {len(value)} bytes, and the limit is {_MAX_VALUE}: keep larger data "
+            "elsewhere, and publish its address"
+        )
+    return value
+
+
+class PublishingGrant(BaseGrant):
+    """What grants with a published value share, sync and async."""
+
+    def __init__(self, engine: Engine, ticket: Ticket) -> None:
+        super().__init__(engine, ticket)
+        self._publisher = Publisher(engine, ticket)
+
+    @property
+    def value(self) -> bytes:
+        """What is published, as far as the service has acknowledged it."""
+        return self._ticket.contenders[0].value or b""
+
+    @value.setter
+    def value(self, value: bytes) -> None:
+        raise AttributeError(f"the value of {self!r} cannot be assigned: call publish()")
+
+    def _check_value(self, value: bytes) -> None:
+        check_value(value)
+
+    def _publish(self, value: bytes) -> Steps[None]:
+        """Publish ``value``, up to 65,536 bytes, in place of the one before; the grant goes on.
+
+        Raises `LockLost` once it has ended, and `BackendUnavailable` when no answer came within the
+        client's ``request_timeout``: then, as when Ctrl-C or a cancellation ends the call, the
+        value is published once the service is back, if the grant still lasts.
+        """
+        self._check_value(value)
+        self.check()
+        publish = partial(self._publisher.publish, lambda: value)
+        yield from self._guarded(self._engine.send(publish, "the publication"))
+        self.check()
