@@ -124,8 +124,8 @@ class PostgresqlBackend(PostgresqlSession):
                 raise BackendUnavailable(
                     SERVICE, "the request came too late, or the server's clock was set"
                 )
-            pairs = zip(ordered, parts, strict=True)
-            read = {entry.queue: _snapshot(entry.queue, revision, part) for entry, part in pairs}
+            names = [entry.queue for entry in ordered]
+            read = dict(zip(names, _snapshots(names, revision, parts), strict=True))
             return tuple([read[entry.queue] for entry in entries])
 
         return self._in_session("enqueue", enqueued, entries=given)
@@ -221,7 +221,7 @@ class PostgresqlBackend(PostgresqlSession):
         owners: bool = False,
         conflicting: bool = False,
     ) -> Promise[Snapshot]:
-        part: dict[str, object] = {"name": escape(queue), "upto": _MAX_TOKEN}
+        part: dict[str, object] = {"upto": _MAX_TOKEN}
         if upto is not None:
             part["upto"], mine = upto.order, in_force(upto.claim)
             if not conflicting:
@@ -229,27 +229,20 @@ class PostgresqlBackend(PostgresqlSession):
             elif not isinstance(mine, Permit):
                 part["compatible"] = [mode.marker for mode in Mode if not mine.conflicts(mode)]
 
-        def seen(revision: int, part: list[Any]) -> Snapshot:
-            snapshot = _snapshot(queue, revision, part)
+        def seen(revision: int, parts: list[Any]) -> Snapshot:
+            [snapshot] = _snapshots([queue], revision, parts)
             if upto is None:
                 self._watches.attend(snapshot.contenders)
             return snapshot
 
+        part["places"] = [escape(queue)]
         if upto is not None and upto.session == self._session.current:
             return self._in_session("snapshot", seen, **part)
         return self._ask("snapshot", seen, **part)
 
     def snapshots(self, queues: Sequence[str]) -> Promise[tuple[Snapshot, ...]]:
-        def seen(revision: int, parts: list[Any]) -> tuple[Snapshot, ...]:
-            return tuple(
-                [
-                    _snapshot(queue, revision, part)
-                    for queue, part in zip(queues, parts, strict=True)
-                ]
-            )
-
-        entries = [{"name": escape(queue)} for queue in queues]
-        return self._ask("snapshots", seen, entries=entries)
+        read = partial(_snapshots, queues)
+        return self._ask("snapshot", read, upto=_MAX_TOKEN, places=list(map(escape, queues)))
 
     def queues(self) -> Promise[list[str]]:
         def read(_: int, found: list[str]) -> list[str]:
@@ -383,10 +376,12 @@ def _evicted(contender: Contender, *_: Contender) -> Evicted:
     return Evicted(contender.key.rpartition("/")[0])
 
 
-def _snapshot(queue: str, revision: int, part: list[Any]) -> Snapshot:
-    omitted, listed = part
-    contenders = tuple([_contender(queue, *each) for each in listed])
-    return Snapshot(queue, contenders, revision, omitted)
+def _snapshots(queues: Sequence[str], revision: int, parts: list[Any]) -> tuple[Snapshot, ...]:
+    snapshots = []
+    for queue, (omitted, listed) in zip(queues, parts, strict=True):
+        contenders = tuple([_contender(queue, *each) for each in listed])
+        snapshots.append(Snapshot(queue, contenders, revision, omitted))
+    return tuple(snapshots)
 
 
 def _contender(

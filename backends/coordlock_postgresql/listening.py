@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 import psycopg
 from psycopg import Connection, sql
 
+from coordlock.backend.poll import Poll
 from coordlock.errors import BackendError
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.log import Log
@@ -123,10 +124,15 @@ class Listening:
             connection.execute("SET idle_session_timeout = 0")
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
         self._listener.on_listening()
+        # Not psycopg's own wait, which wakes up ten times a second.
+        own, poll = connection.pgconn, Poll()
         while not self._closed.is_set():
-            for notice in connection.notifies(timeout=ARRIVAL_S):
-                if notice.payload != PROBE:
-                    self._listener.on_message(notice.payload)
+            if poll.ready([connection], timeout=None if self.is_live else ARRIVAL_S):
+                own.consume_input()
+            while (notice := own.notifies()) is not None:
+                message = notice.extra.decode()
+                if message != PROBE:
+                    self._listener.on_message(message)
                 elif not self.is_live:
                     self.is_live, self.problem = True, ""
                     self.tested.set()

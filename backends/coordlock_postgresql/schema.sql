@@ -440,22 +440,15 @@ BEGIN
     ) AS s;
 END $$;
 
+-- The queues with the names `places`.
 CREATE FUNCTION snapshot(a arguments, OUT done outcome) LANGUAGE plpgsql AS $$
 BEGIN
     IF a.session IS NOT NULL THEN
         PERFORM _check((SELECT s FROM session s WHERE id = a.session));
     END IF;
-    done.answer := _part(
-        (SELECT q FROM queue q WHERE root = a.root AND name = a.name),
-        a.upto, a.nearest, a.compatible);
-END $$;
-
-CREATE FUNCTION snapshots(a arguments, OUT done outcome) LANGUAGE plpgsql AS $$
-BEGIN
     SELECT coalesce(json_agg(_part(
-        (SELECT q FROM queue q WHERE root = a.root AND name = e.name),
-        9223372036854775807, NULL, NULL) ORDER BY place), '[]')
-    INTO done.answer FROM unnest(a.entries) WITH ORDINALITY AS e(name, id, claim, owner, value, nearest, place);
+        (SELECT q FROM queue q WHERE root = a.root AND name = e.name), a.upto, a.nearest, a.compatible) ORDER BY place), '[]')
+    INTO done.answer FROM unnest(a.places) WITH ORDINALITY AS e(name, place);
 END $$;
 
 CREATE FUNCTION queues(a arguments, OUT done outcome) LANGUAGE plpgsql AS $$
@@ -618,6 +611,7 @@ BEGIN
     CASE verb
         WHEN 'enqueue' THEN done := coordlock.enqueue(a);
         WHEN 'withdraw' THEN done := coordlock.withdraw(a);
+        WHEN 'snapshot' THEN done := coordlock.snapshot(a);
         -- This plans anew each time.
         ELSE EXECUTE pg_catalog.format('SELECT * FROM coordlock.%I($1)', verb) INTO done USING a;
     END CASE;

@@ -156,7 +156,7 @@ class PostgresqlQueue(PostgresqlFloor):
         patience = 0.0  # it looks once after its own commit
         while len(listed) > 1:
             list(self._listening.notifies(timeout=patience, stop_after=1))
-            _, listed = self._ask("snapshot", name=name, upto=listed[-1][1], nearest=1)
+            [[_, listed]] = self._ask("snapshot", places=[name], upto=listed[-1][1], nearest=1)
             patience = 1.0
         return id
 
