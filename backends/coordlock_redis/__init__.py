@@ -7,8 +7,8 @@
     watches       departures: what is watched, and how the client learns of them
     data          what is read and written beside the queues; pure
     contenders    contenders as arguments and answers of scripts; pure
-    subscription  the client's connection: requests, heartbeats and messages
-    request_thread  what it is made of: sends requests, and receives answers
+    request_thread  sends requests, and receives answers
+    subscription  the session's connection: heartbeats, and messages
     requests      one run of the script, and what each of them is given
     scripts       the scripts, from the files in ``lua``
     servers       which server has the data, and a connection to it

@@ -32,13 +32,11 @@ def servers(
     """Where to look. Raises `ConfigurationError`."""
     key = prefix(settings.root) + b"state"
     options = settings.options
-    # A part of the time-to-live, so that the lease has time for another heartbeat.
-    timeout = min(settings.request_timeout, settings.ttl / 3)
     if client is not None:
         from coordlock_redis.given_client import servers_of
 
         _refuse_contradictions(settings)
-        return servers_of(client, key, timeout, clock, script)
+        return servers_of(client, key, settings.request_timeout, clock, script)
     path = options.get("socket")
     if settings.scheme == "redis+unix":
         if settings.hosts or not path:
@@ -73,7 +71,7 @@ def servers(
     return Servers(
         hosts,
         key,
-        timeout,
+        settings.request_timeout,
         clock,
         script,
         path=path,

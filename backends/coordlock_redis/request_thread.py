@@ -1,4 +1,4 @@
-"""A connection, and the thread that receives its answers.
+"""Connections, and the thread that receives their answers.
 
 It sends what the calling threads could not send themselves.
 """
@@ -6,10 +6,12 @@ It sends what the calling threads could not send themselves.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import sys
 import threading
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 from hiredis import PushNotification
@@ -43,7 +45,10 @@ class RequestThread:
     Requests go out as they come, without waiting for the answers to those before.
 
     Args:
+        timeout: seconds in which an answer must come.
         replicas: how many must have what a request changes.
+        guests: connections that this thread serves, too, because a thread for each costs a change
+            of threads for each release.
     """
 
     def __init__(
@@ -51,30 +56,35 @@ class RequestThread:
         servers: Servers,
         context: ScriptContext,
         clock: Clock,
+        timeout: float,
         replicas: int = 0,
+        guests: Sequence[RequestThread] = (),
     ) -> None:
         #: The connection, if there is one.
         self.connection: Connection | None = None
         #: Nothing is called where a thread other than that for I/O holds it. So no signal handler
         #: runs there, which might itself ask for something.
         self._lock: Final = threading.RLock()
-        #: Why the thread has failed; then the session must end.
-        self._failure = ""
         #: Why the connection must be given up; None while it works.
         self._trouble: Exception | None = None
         self.context: Final = context
         self._servers: Final = servers
         self._clock: Final = clock
         self._replicas: Final = replicas
-        self._timeout: Final = servers.timeout
+        self._timeout: Final = timeout
         self._pid: Final = PROCESS.id
+        #: Whose thread it is, and all that it serves.
+        self._host: RequestThread = self
+        self._served: Final = (*guests, self)
+        #: Seconds in which it connects. Meanwhile the thread receives nothing on the others.
+        self._connect_timeout: Final = min(each._timeout for each in self._served)
+        for guest in guests:
+            guest._host = self
         #: What the thread for I/O is to send.
         self._asked: list[Request[Any]] = []
         self._slots: deque[_Slot] = deque()
         #: When the latest request was sent.
         self._sent_at = 0.0
-        #: All that was published until then has come.
-        self.complete_until = 0.0
         #: What could not be sent at once.
         self._unsent = b""
         #: The first of these is the thread for I/O; others end at once.
@@ -91,40 +101,42 @@ class RequestThread:
         """Send ``request``; its promise."""
         if PROCESS.id != self._pid:  # the child of a fork shares the socket, and has no thread
             return failed(client_closed())
-        if self._until is not None or sys.is_finalizing():
+        if self._host._until is not None or sys.is_finalizing():
             return failed(self._refusal())
         connection = self.connection
-        if connection is not None and not connection.is_encrypted:
+        if connection is not None and connection.is_direct and not self._has_moved(connection):
             data = self._encoded(request, connection)
-            if self._put(connection, data, request):
+            if self._put(connection, [request], data):
                 return request.promise
         self._asked.append(request)
-        if self._ended.done():
-            self._refuse(self._refusal())
-        self._start()
+        if self._host._ended.done():
+            self._refuse()
+        self._host._start()
         self._wake()
         return request.promise
 
     def _put(
-        self, connection: Connection, data: bytes, request: Request[Any] | None = None
+        self, connection: Connection, batch: list[Request[Any]], data: bytes, asked: int = 0
     ) -> bool:
-        """Send ``data``, or keep for the thread for I/O what can't be sent at once.
+        """Send ``data`` for ``batch``, or keep for the thread for I/O what can't be sent at once.
 
-        It is the ``request``, or has no answer. Returns False and sends nothing if other requests
-        come first or the connection is gone.
+        ``asked`` is how many of the requests that wait for the thread for I/O these are, from the
+        first. Returns False and sends nothing if others come first or the connection is gone.
         """
         trouble: Exception | None = None
         written: list[int] = []
-        slots: list[_Slot] = [] if request is None else [(request, [])]
+        slots: list[_Slot] = [(request, []) for request in batch]
         # Writes when it is added to `written`: what was written is known before a handler runs.
-        write = () if connection.is_encrypted else map(connection.socket.send, (data,))
+        write = map(os.write, (connection.number,), (data,)) if connection.is_direct else ()
         with self._lock:
             if connection is not self.connection or self._trouble is not None:
                 return False
-            if request is not None and self._asked:
+            if batch and self._asked and not asked:
                 return False
             self._trouble = _INTERRUPTED
             self._slots += slots
+            if asked:
+                del self._asked[:asked]
             if self._unsent:
                 self._unsent += data
             else:
@@ -162,6 +174,10 @@ class RequestThread:
         if not self._threads:
             threading.Thread(target=self._serve, name="coordlock-redis", daemon=True).start()
 
+    def _has_moved(self, connection: Connection) -> bool:
+        """Whether the client has reached another server since ``connection`` was made."""
+        return connection.run != self._servers.run
+
     # What the thread does
 
     def _serve(self) -> None:
@@ -173,7 +189,8 @@ class RequestThread:
             while not self._is_over():
                 self._turn()
         except BaseException as error:
-            self._failure = f"the client's thread failed: {type(error).__name__}: {error}"
+            # The client learns of nothing now, so its heartbeats must not keep its session.
+            self.context.failure = f"the client's thread failed: {type(error).__name__}: {error}"
             log.exception("the thread of a Redis client failed")
         finally:
             self._end()
@@ -189,33 +206,45 @@ class RequestThread:
 
     def _end(self) -> None:
         self._until = self._until or 0.0
-        self._drop(self._refusal())
-        self._woken.close()
-        self._waking.close()
+        for each in self._served:
+            each._drop(self._refusal())
+            each._woken.close()
+            each._waking.close()
         self._ended.resolve(None)
-        self._refuse(self._refusal())
+        for each in self._served:
+            each._refuse()
 
-    def _refuse(self, error: BackendError) -> None:
-        with contextlib.suppress(IndexError):  # other threads do so, too, at the end
-            for _ in range(len(self._asked)):
-                self._asked.pop(0).promise.fail(error)
+    def _refuse(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self._asked.pop(0).promise.fail(self._refusal())
 
     def _refusal(self) -> BackendError:
-        if self._failure:
-            return SessionLost(SERVICE, self._failure)
+        if self.context.failure:
+            return SessionLost(SERVICE, self.context.failure)
         return client_closed()
 
     def _turn(self) -> None:
-        self._flush()
-        if self._asked:
-            self._send()
-            self._flush()
+        for each in self._served:
+            each._work()
         self._wait()
 
+    def _work(self) -> None:
+        """Do what is due now."""
+        if (connection := self.connection) is not None and self._has_moved(connection):
+            # What leaves there is not reported here.
+            self._drop(BackendUnavailable(SERVICE, "the client has moved to another server"))
+        self._flush()
+        if self._asked or self._needs_connection():
+            self._send()
+            self._flush()
+
+    def _needs_connection(self) -> bool:
+        """Whether to connect though nothing is to be sent."""
+        return False
+
     def _connect(self) -> None:
-        connection = self._servers.connect()
-        connection.serve()
-        self.connection = connection
+        self.connection = self._servers.connect(self._connect_timeout)
 
     def _push(self, message: list[Any]) -> None:
         """Take what is the answer to no request."""
@@ -226,7 +255,7 @@ class RequestThread:
             trouble, connection, data = self._trouble, self.connection, self._unsent
         if data and trouble is None and connection is not None:
             try:
-                sent = connection.write(data)  # a server that is slow to read holds up no answer
+                sent = connection.write(data)  # the other connections don't wait for a slow one
                 with self._lock:
                     self._unsent = self._unsent[sent:]
             except BROKEN as error:
@@ -236,22 +265,24 @@ class RequestThread:
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):  # it is awake already, or has ended
-            self._waking.send(b"\0")
+            self._host._waking.send(b"\0")
 
     def _wait(self) -> None:
         """Wait for what comes, and act on it."""
-        connection = self.connection
-        sockets = [] if connection is None else [connection.socket]
-        has_more = connection is not None and connection.has_more()
-        patience = 0.0 if has_more else self._patience()
-        full = sockets if self._unsent else []
-        readable = self._poll.ready([self._woken, *sockets], full, patience)
+        connected = [(each, each.connection) for each in self._served]
+        sockets = {each: own.socket for each, own in connected if own is not None}
+        more = [each for each, own in connected if own is not None and own.has_more()]
+        patience = [each._patience() for each in self._served]
+        known = [seconds for seconds in patience if seconds is not None]
+        timeout = 0.0 if more else min(known, default=None)
+        full = [own for each, own in sockets.items() if each._unsent]
+        readable = self._poll.ready([self._woken, *sockets.values()], full, timeout)
         if self._woken in readable:
             self._woken.recv(4096)
-            readable.remove(self._woken)
-        if has_more or readable:
-            self._receive()
-        self._expire()
+        for each, own_socket in sockets.items():
+            if own_socket in readable or each in more:
+                each._receive()
+            each._expire()
 
     def _expire(self) -> None:
         """Give up the connection where an answer does not come."""
@@ -262,31 +293,34 @@ class RequestThread:
     def _patience(self) -> float | None:
         if self._asked or self._trouble is not None:
             return 0.0
-        now, due = self._clock.now(), [self._due(), self._until]
+        due = [self._due(), self._until]
         if slots := list(self._slots):
             due.append(slots[0][0].sent_at + self._timeout)
-        if self.connection is not None:  # other threads send, too, and do not wake this one
-            due.append(now + self._timeout / 2)
         known = [when for when in due if when is not None]
-        return max(0.0, min(known) - now) if known else None
+        patience = max(0.0, min(known) - self._clock.now()) if known else None
+        if self.connection is not None:  # other threads send, too, and do not wake this one
+            patience = min(self._timeout / 2, self._timeout if patience is None else patience)
+        return patience
 
     def _due(self) -> float | None:
         """When something is to be done without a request."""
         return None
 
     def _send(self) -> None:
+        failure: BackendError | None = None
         try:
             if self.connection is None:
                 self._connect()
         except BackendError as error:
-            self._refuse(error)
-        if (connection := self.connection) is not None:
-            batch = [*self._asked]
+            failure = error
+        batch = [*self._asked]
+        if failure is not None:
+            del self._asked[: len(batch)]
+            for request in batch:
+                request.promise.fail(failure)
+        elif batch and (connection := self.connection) is not None:
             data = b"".join([self._encoded(request, connection) for request in batch])
-            with self._lock:
-                self._slots += [(request, []) for request in batch]
-                self._unsent += data
-                del self._asked[: len(batch)]
+            self._put(connection, batch, data, asked=len(batch))
 
     def _receive(self) -> None:
         """Complete the requests whose answers have come."""
@@ -322,7 +356,6 @@ class RequestThread:
             wanted = f"the {self._replicas} replicas that wait_replicas wants have it"
             request.promise.fail(BackendUnavailable(SERVICE, f"{copies} of {wanted}"))
         else:
-            self.complete_until = request.sent_at
             request.answer(answer, self.context)
 
     def _drop(self, error: BackendError) -> None:

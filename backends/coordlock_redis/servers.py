@@ -6,11 +6,12 @@ of its root, because all keys of a root have the same hash tag.
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from hiredis import Reader, pack_command
 from redis import exceptions
@@ -26,6 +27,9 @@ from coordlock_redis.errors import SERVICE, translate
 
 __all__ = ["BROKEN", "Connection", "Host", "Servers", "Word", "info", "packed"]
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 Host = tuple[str, int]
 #: Of a command.
 Word = bytes | str | int
@@ -39,8 +43,6 @@ BROKEN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
 _MOVES: Final = 5
 #: The oldest release.
 _OLDEST: Final = (6, 2)
-#: What reading and writing without waiting raise.
-_WOULD_WAIT: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 #: How many bytes are read at once.
 _CHUNK: Final = 1 << 16
 
@@ -49,11 +51,12 @@ _CHUNK: Final = 1 << 16
 class Connection:
     """A connection, and what the server said of itself when it was made.
 
-    It waits for its first answers, and for nothing after `serve`.
-
     Attributes:
         run: names the server's process: another one after each restart.
         is_encrypted: by TLS.
+        is_direct: whether the descriptor can be written without waiting.
+        number: of the descriptor. It may be another's once the connection is closed, which the
+            thread for I/O does.
         started: not before it started or became the primary, in microseconds of its own clock.
         digest: names the script, which the server has loaded.
     """
@@ -65,20 +68,22 @@ class Connection:
     is_cluster: bool = False
     started: int = 0
     digest: bytes = b""
-    #: To wait for what comes.
-    socket: Any = field(init=False)
+    is_direct: bool = field(init=False)
+    number: int = field(init=False)
     _reader: Reader = field(init=False)
     _ready: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.socket = self._redis_py._sock  # there is no public name before redis-py 8
+        self.is_direct = not self.is_encrypted and os.name == "posix"
+        self.number = self.socket.fileno()
         # redis-py's own parser takes several times as long.
         error = self._redis_py._parser.parse_error
         self._reader = Reader(protocolError=ValueError, replyError=error)
 
-    def serve(self) -> None:
-        """Wait for nothing from now on."""
-        self.socket.settimeout(0)
+    @property
+    def socket(self) -> Any:
+        """The socket, to wait for what comes; None once it is closed."""
+        return self._redis_py._sock  # there is no public name before redis-py 8
 
     def send(self, *commands: Sequence[Word]) -> None:
         """Send all of ``commands`` at once."""
@@ -86,20 +91,17 @@ class Connection:
 
     def read(self) -> list[Any]:
         """The answers that have come, as bytes; an error is one of them. For a readable socket."""
-        try:
-            if not self._ready:
-                self._fill()
-            while self.is_encrypted and self.socket.pending():
-                self._fill()
-        except _WOULD_WAIT:
-            pass  # a part of a TLS record has come
+        if not self._ready:
+            self._fill()
+        while self.is_encrypted and self.socket.pending():
+            self._fill()
         found, self._ready = self._ready, []
         return found
 
     def receive(self) -> Any:
         """Wait for the next answer, as bytes; raises redis-py's errors."""
         while not self._ready:
-            self._fill()
+            self._fill(waits=True)
         answer = self._ready.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -112,13 +114,34 @@ class Connection:
 
     def write(self, data: bytes) -> int:
         """How many bytes of ``data`` could be sent without waiting. For the thread for I/O."""
-        try:
-            return int(self.socket.send(data))
-        except _WOULD_WAIT:
-            return 0
+        return self._at_once(self.socket.send, data) or 0
 
-    def _fill(self) -> None:
-        if not (data := self.socket.recv(_CHUNK)):
+    def _at_once(self, call: Callable[[T], R], argument: T) -> R | None:
+        """What ``call`` returns; None if it would wait."""
+        patience = self.socket.gettimeout()
+        self.socket.settimeout(0)
+        try:
+            return call(argument)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+        finally:
+            self.socket.settimeout(patience)
+
+    def _fill(self, *, waits: bool = False) -> None:
+        data: bytes | None
+        if waits:
+            data = self.socket.recv(_CHUNK)
+        elif self.is_direct:
+            # Python's `recv` asks whether it would wait, by a system call.
+            try:
+                data = os.read(self.number, _CHUNK)
+            except BlockingIOError:
+                return
+        else:
+            data = self._at_once(self.socket.recv, _CHUNK)  # a part of a record may have come
+        if data is None:
+            return
+        if not data:
             raise exceptions.ConnectionError("the server closed the connection")
         self._reader.feed(data)
         while (answer := self._reader.gets()) is not False:  # which 0 equals
@@ -126,7 +149,9 @@ class Connection:
 
     def has_more(self) -> bool:
         """Whether `read` has something though nothing can be read from the socket."""
-        return bool(self._ready) or (self.is_encrypted and self.socket.pending() > 0)
+        if self._ready or not self.is_encrypted:
+            return bool(self._ready)
+        return self.socket is not None and self.socket.pending() > 0
 
     def close(self) -> None:
         """Close the socket. Idempotent."""
@@ -145,7 +170,6 @@ class Servers:
         tls: whether connections to Redis are encrypted.
         sentinel_tls: the same for Sentinels.
         key: whose slot counts in a cluster.
-        timeout: seconds in which to connect, and in which an answer must come.
         script: what requests run; each connection begins with loading it.
     """
 
@@ -160,6 +184,8 @@ class Servers:
     sentinel_tls: bool = False
     arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
     sentinel_arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    #: Which server's process was reached last; all connections of a client go there.
+    run: bytes = field(default=b"", init=False, repr=False)
     #: The host that led to the primary last.
     _answered: Host | None = field(default=None, init=False, repr=False)
 
@@ -180,10 +206,14 @@ class Servers:
         transport = SSLConnection if self.tls else TCPConnection
         return transport(host=host[0], port=host[1], **arguments)
 
-    def connect(self) -> Connection:
-        """A connection to the primary. Blocks; raises coordlock's errors alone."""
+    def connect(self, patience: float | None = None) -> Connection:
+        """A connection to the primary. Blocks; raises coordlock's errors alone.
+
+        It gives up after ``patience`` seconds, or the ``timeout``.
+        """
         refusal: BackendError | None = None
-        deadline = self.clock.now() + self.timeout
+        patience = self.timeout if patience is None else patience
+        deadline = self.clock.now() + patience
         for host, until in self._candidates(deadline):
             try:
                 connection = self._follow(host, until)
@@ -194,6 +224,7 @@ class Servers:
             else:
                 if self.sentinel is None:
                     self._answered = host
+                self.run = connection.run
                 return connection
         raise refusal or BackendUnavailable(SERVICE, "no host is known")
 

@@ -16,6 +16,7 @@ from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, failed
 from coordlock_redis.errors import SERVICE, client_closed
+from coordlock_redis.request_thread import RequestThread
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, ScriptContext, loss
 from coordlock_redis.servers import Servers
 from coordlock_redis.subscription import Subscription
@@ -59,14 +60,23 @@ class RedisSession(Backend):
         self._inbox: Final = prefix + b"inbox:" + self._client.encode()
         self._context: Final = ScriptContext(servers.key, self._client, delay, ttl)
         self._lock: Final = threading.RLock()
-        #: On this channel, Redis reports that data may be gone.
-        self._anew: Final = prefix + b"anew"
-        self._requests: Final = Subscription(
-            servers, self._context, timers, replicas, ttl / 3, self, self._inbox, self._anew
+        self._subscription: Final = Subscription(
+            servers, self._context, timers, replicas, self._inbox, ttl / 3, self
+        )
+        self._requests: Final = RequestThread(
+            servers,
+            self._context,
+            timers.clock,
+            servers.timeout,
+            replicas,
+            guests=[self._subscription],
         )
         self._session: OneSession[str] = OneSession(SERVICE, self._lock, self._ended)
         self._watches: Final = Watches(self._look, self._is_own, timers, self._lock)
         self._observers: Final = Observers(self, timers.clock, self._lock)
+        #: On this channel, Redis reports that data may be gone.
+        self._anew: Final = prefix + b"anew"
+        self._subscription.subscribe(self._anew)
         self._opened = 0
         self._closing: Promise[None] | None = None
 
@@ -74,9 +84,10 @@ class RedisSession(Backend):
         with self._lock:
             self._opened += 1
             session = f"{self._client}-{self._opened}"
+        self._subscription.keep()
         arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS))
         begun = partial(self._begun, session, listener)
-        return self._requests.ask(Request("open", arguments, begun, changes=True))
+        return self._subscription.ask(Request("open", arguments, begun, changes=True))
 
     def _begun(self, session: str, listener: SessionListener, answer: list[Any]) -> SessionInfo:
         _, revision, born, max_ttl = answer
@@ -94,6 +105,8 @@ class RedisSession(Backend):
     def heartbeat(self) -> Promise[float]:
         if not (session := self._session.current):
             return failed(self._session.missing())
+        if self._context.failure:
+            return failed(self._session.lose(session, self._context.failure))
         arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS))
 
         def beaten(answer: list[Any]) -> float:
@@ -104,7 +117,7 @@ class RedisSession(Backend):
             return self._ttl
 
         request = Request("heartbeat", arguments, beaten, changes=True)
-        answer = self._requests.ask(request)
+        answer = self._subscription.ask(request)
         answer.add_done_callback(partial(self._notice_loss, session))
         return answer
 
@@ -143,7 +156,9 @@ class RedisSession(Backend):
             self._lose(session, error.reason)
 
     def _lose(self, session: str, reason: str) -> None:
-        self._session.lose(session, reason, self._reread)  # after SWAPDB there may be other data
+        if session == self._session.current:
+            self._session.lose(session, reason)
+            self._reread()  # after SWAPDB there may be other data
 
     def _ended(self) -> None:
         self._watches.reset()
@@ -155,19 +170,19 @@ class RedisSession(Backend):
 
     def report(self, place: bytes) -> bool:
         """Subscribe to ``place``, a channel."""
-        self._requests.subscribe(place)
+        self._subscription.subscribe(place)
         return False
 
     def unreport(self, place: bytes) -> None:
         """Undo that."""
-        self._requests.unsubscribe(place)
+        self._subscription.unsubscribe(place)
 
     def pause(self) -> Promise[None]:
         """Wait before a reading is repeated."""
         return sleep(self._timers, self._timers.jitter(REREAD_DELAY_S))
 
     def _reread(self) -> None:
-        self._observers.gap(self._requests.complete_until, is_over=True)
+        self._observers.gap(self._subscription.complete_until, is_over=True)
 
     # What the subscription reports, in its thread
 
@@ -189,8 +204,8 @@ class RedisSession(Backend):
 
     def _take(self, words: list[str]) -> None:
         match words:
-            case ["left", id, order, before]:
-                self._watches.on_left(id, int(order), was_first=before == "0")
+            case ["left", id, order, before, revision]:
+                self._watches.on_left(id, int(order), int(revision), was_first=before == "0")
             case ["value", id, order, version]:
                 self._watches.on_value(id, int(order), int(version))
             case ["over", session, born]:

@@ -1,4 +1,4 @@
-"""The client's connection: its requests, and what Redis publishes to it.
+"""The session's connection: heartbeats, and what Redis publishes to the client.
 
 A message proves nothing: what it concerns is read. Messages are lost while there is no connection.
 So everything is read when the connection is back.
@@ -41,11 +41,11 @@ class Subscriber(Protocol):
 
 
 class Subscription(RequestThread):
-    """Requests and messages over one connection, by RESP3. It is kept from the first request on.
+    """A connection of its own, which no other request holds up.
 
     Args:
+        inbox: the channel that is always subscribed to.
         ping_interval: seconds without a request until the connection is tried by one.
-        channels: what is always subscribed to.
     """
 
     def __init__(
@@ -54,20 +54,31 @@ class Subscription(RequestThread):
         context: ScriptContext,
         timers: Timers,
         replicas: int,
+        inbox: bytes,
         ping_interval: float,
-        subscriber: Subscriber,
-        *channels: bytes,
+        session: Subscriber,
     ) -> None:
-        super().__init__(servers, context, timers.clock, replicas)
+        # A part of the time-to-live, so that the lease has time for another heartbeat.
+        timeout = min(servers.timeout, ping_interval)
+        super().__init__(servers, context, timers.clock, timeout, replicas)
         self._timers: Final = timers
         self._ping_interval: Final = ping_interval
-        self._subscriber: Final = subscriber
-        self._channels: Final[dict[bytes, int]] = dict.fromkeys(channels, 1)
-        #: How many changes of the channels Redis has not confirmed yet.
-        self._unconfirmed = 0
+        self._session: Final = session
+        self._channels: Final[dict[bytes, int]] = {inbox: 1}
+        #: Whether the connection is kept.
+        self._is_wanted = False
         #: When to connect next.
         self._connect_at = 0.0
         self._pause = RECONNECT_DELAYS_S[0]
+        #: All that happened until then has been reported.
+        self.complete_until = 0.0
+
+    def keep(self) -> None:
+        """Keep the connection from now on. Safe for threads."""
+        if self._host._until is None:
+            self._is_wanted = True
+            self._host._start()
+        self._wake()
 
     def subscribe(self, channel: bytes) -> None:
         """Subscribe to ``channel``, too. Safe for threads."""
@@ -75,8 +86,6 @@ class Subscription(RequestThread):
             self._channels[channel] = self._channels.get(channel, 0) + 1
             if self._channels[channel] == 1:
                 self._order("SUBSCRIBE", channel)
-        if self._until is None:
-            self._start()
 
     def unsubscribe(self, channel: bytes) -> None:
         """Undo one `subscribe`. Safe for threads."""
@@ -89,29 +98,31 @@ class Subscription(RequestThread):
     def _order(self, command: str, *channels: bytes) -> None:
         # The child of a fork shares the socket.
         if (connection := self.connection) is not None and PROCESS.id == self._pid:
-            self._unconfirmed += len(channels)
-            self._put(connection, packed(command, *channels))
+            self._put(connection, [], packed(command, *channels))
+
+    def _needs_connection(self) -> bool:
+        due = self._due()
+        return self.connection is None and due is not None and self._clock.now() >= due
 
     def _connect(self) -> None:
         began_at = self._clock.now()
         with self._lock:
             channels = set(self._channels)
         try:
-            connection = self._servers.connect()
+            connection = self._servers.connect(self._connect_timeout)
+            connection.socket.settimeout(self._timeout)
             self._greet(connection, channels)
         except BackendError:
             self._connect_at = self._clock.now() + self._timers.jitter(self._pause)
             self._pause = min(2 * self._pause, RECONNECT_DELAYS_S[1])
             raise
-        connection.serve()
         with self._lock:
-            self._unconfirmed = 0
             self.connection = connection
             if late := set(self._channels) - channels:
                 self._order("SUBSCRIBE", *late)
         self._sent_at = self.complete_until = began_at
         self._pause = RECONNECT_DELAYS_S[0]
-        self._subscriber.on_live()
+        self._session.on_live()
 
     def _greet(self, connection: Connection, channels: set[bytes]) -> None:
         try:
@@ -122,37 +133,38 @@ class Subscription(RequestThread):
                 event, channel, *message = connection.receive()
                 missing.discard(channel)
                 if event == b"message":
-                    self._subscriber.on_message(channel, message[0])
+                    self._session.on_message(channel, message[0])
         except BROKEN as error:
             connection.close()
             raise translate(error, connection.where) from None
 
-    def _turn(self) -> None:
-        if (due := self._due()) is not None and self._clock.now() >= due:
+    def _work(self) -> None:
+        due = self._due()
+        if self.connection is not None and due is not None and self._clock.now() >= due:
             # Without a session no heartbeat finds that data is gone. Any script does.
             self.ask(Request("time", (), lambda _: None))
-        super()._turn()
+        super()._work()
 
     def _due(self) -> float | None:
-        if self._until is not None:
+        if not self._is_wanted or self._host._until is not None:
             return None
         return self._connect_at if self.connection is None else self._sent_at + self._ping_interval
 
     def _push(self, message: list[Any]) -> None:
         match message:
             case [b"message", channel, text]:
-                self._subscriber.on_message(channel, text)
-            case [event, channel, _]:
-                with self._lock:
-                    self._unconfirmed -= 1
-                if event == b"subscribe":
-                    self._subscriber.on_subscribed(channel)
+                self._session.on_message(channel, text)
+            case [b"subscribe", channel, _]:
+                self._session.on_subscribed(channel)
 
     def _take(
         self, request: Request[Any], connection: Connection, answer: Any, copies: Any = None
     ) -> None:
+        is_error = isinstance(answer, Exception)
+        if not is_error:
+            self.complete_until = request.sent_at
         super()._take(request, connection, answer, copies)
-        if self._unconfirmed and isinstance(answer, Exception) and self.connection is connection:
+        if is_error and self.connection is connection:
             # It may have been the answer to `SUBSCRIBE`.
             self._drop(translate(answer, connection.where))
 
@@ -161,4 +173,4 @@ class Subscription(RequestThread):
         self._connect_at = self._clock.now()
         super()._drop(error)
         if was_live:
-            self._subscriber.on_silence(self.complete_until, error.reason)
+            self._session.on_silence(self.complete_until, error.reason)

@@ -1,12 +1,11 @@
 """Departures: what the client watches, and how it learns that it has left.
 
 Redis reports a departure to the clients that watch the contender, and to that whose it was.
-Messages come in the order in which things happened, and answers among them. What depends on no
-message coming:
+Messages come in the order in which things happened. What depends on none of them coming:
 
 * After each gap in the messages, the client asks for all that it watches.
-* The client remembers departures that nothing watched yet. When these are too many, it forgets them
-  and asks for each contender that was read before.
+* Of departures that nothing watched yet, the client remembers the latest. Where it has forgotten
+  one, it asks for each contender that was read before that departure.
 * A contender whose session has expired is removed by the next script that looks. So the client
   looks when the session of one that it watches should have expired.
 """
@@ -83,21 +82,24 @@ class Watches:
         self._timers: Final = timers
         self._lock: Final = lock
         self._table: Final[WatchTable[_Watched]] = WatchTable(lock)
-        #: What has left, and what that proves.
-        self._departures: Final[dict[_Key, Departure]] = {}
+        #: What has left, the latest last: what that proves, and its revision at the latest.
+        self._departures: Final[dict[_Key, tuple[Departure, int]]] = {}
         #: What a script has put under watch already, and when its session expires.
         self._arranged: Final[dict[_Key, float]] = {}
-        #: All departures after this revision are reported and remembered; None for an unknown one.
+        #: All departures after this revision are reported; None while that is unknown.
         self._since: int | None = None
-        #: Whether messages come.
-        self._is_live = False
+        #: Those after this revision that came are remembered.
+        self._forgotten = 0
+        #: The time since the last gap in the messages; None during one.
+        self._period: object | None = None
         self._timer: Timer | None = None
         self._is_closed = False
 
     def opened(self, revision: int) -> None:
         """A session has begun at ``revision``, while the messages came."""
         with self._lock:
-            self._since = revision
+            if self._period is not None:
+                self._since = revision
 
     def arranged(self, contender: Contender, left: int) -> None:
         """A script has put ``contender`` under watch, whose session has ``left`` microseconds."""
@@ -121,9 +123,9 @@ class Watches:
             if self._is_closed:
                 return lambda: None
             watched, cancel = self._table.add(_Watched(contender), on_departure, waiters, version)
-            departure = self._departures.get((contender.id, contender.order))
+            departure, _ = self._departures.get((contender.id, contender.order), (None, 0))
             expires_at = self._arranged.pop((contender.id, contender.order), None)
-            is_known = self._since is not None and revision >= self._since
+            is_known = self._since is not None and revision >= max(self._since, self._forgotten)
             is_arranged = expires_at is not None or self._is_own(contender.session)
             watched.is_reported |= is_known and is_arranged
             needs_look = changes or not watched.is_reported
@@ -131,7 +133,7 @@ class Watches:
                 self._expect(watched, expires_at)
         if departure is not None:
             self._report(watched, departure)
-        elif needs_look and self._is_live:  # else the end of the gap looks
+        elif needs_look and self._period is not None:  # else the end of the gap looks
             self._look([watched])
         return cancel
 
@@ -141,7 +143,7 @@ class Watches:
             self._table.clear()
             self._arranged.clear()
             self._departures.clear()
-            self._since = None
+            self._since, self._forgotten = None, 0
 
     def close(self) -> None:
         """Report nothing any more."""
@@ -153,14 +155,14 @@ class Watches:
 
     # What the subscription reports
 
-    def on_left(self, id: str, order: int, *, was_first: bool) -> None:
-        """A message says that a contender has left."""
+    def on_left(self, id: str, order: int, revision: int, *, was_first: bool) -> None:
+        """A message says that a contender has left, at that ``revision``."""
         departure = Departure.FIRST if was_first else Departure.IN_ORDER
         with self._lock:
-            self._departures[id, order] = departure
+            self._departures[id, order] = departure, revision
             if len(self._departures) > MAX_REMEMBERED:
-                self._departures.clear()
-                self._since = None
+                _, forgotten = self._departures.pop(next(iter(self._departures)))
+                self._forgotten = max(self._forgotten, forgotten)
             watched = self._table.watched.get((id, order))
         if watched is not None:
             self._report(watched, departure)
@@ -176,14 +178,14 @@ class Watches:
         """There was a gap: look for all that is watched."""
         self.on_gap()
         with self._lock:
-            self._is_live = True
+            self._period = object()
             watched = list(self._table.watched.values())
         self._look(watched)
 
     def on_gap(self) -> None:
         """What leaves now is not reported."""
         with self._lock:
-            self._since, self._is_live = None, False
+            self._since = self._period = None
             self._arranged.clear()
             for watched in self._table.watched.values():
                 watched.is_reported = False
@@ -205,12 +207,13 @@ class Watches:
 
     def _look(self, watched: Sequence[_Watched]) -> None:
         """Ask for contenders, and report the departures of those that are not there."""
+        period = self._period
         for start in range(0, len(watched), LOOK_BATCH):
             batch = watched[start : start + LOOK_BATCH]
             arguments: list[Argument] = []
             for each in batch:
                 arguments += names(each.contender)
-            request = Request("watch", arguments, partial(self._seen, batch))
+            request = Request("watch", arguments, partial(self._seen, batch, period))
             self._ask(request).add_done_callback(partial(self._repeat, batch))
 
     def _repeat(self, batch: Sequence[_Watched], done: Promise[None]) -> None:
@@ -225,14 +228,15 @@ class Watches:
         with suppress(ClientClosed):
             self._timers.call_at(self._timers.clock.now() + RELOOK_DELAY_S, again)
 
-    def _seen(self, batch: Sequence[_Watched], answer: list[Any]) -> None:
+    def _seen(self, batch: Sequence[_Watched], period: object | None, answer: list[Any]) -> None:
         _, revision, *found = answer
         seen = list(zip(batch, found[::2], found[1::2], strict=True))
         with self._lock:
-            if self._since is None:
+            is_reported = period is not None and period is self._period
+            if is_reported and self._since is None:
                 self._since = revision
             for watched, version, left in seen:
-                watched.is_reported |= version > 0
+                watched.is_reported |= is_reported and version > 0
                 if version and not self._is_own(watched.contender.session):
                     self._expect(watched, self._expiry(left))
         for watched, version, _ in seen:

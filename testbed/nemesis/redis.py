@@ -72,7 +72,7 @@ class KillConnections(_Command):
     name = "kill-connections"
 
     def strike(self) -> None:
-        for kind in ("normal", "pubsub"):
+        for kind in self.random.sample(["normal", "pubsub"], self.random.choice([1, 2])):
             self.tell("CLIENT", "KILL", "TYPE", kind)
 
 

@@ -7,7 +7,7 @@ if ARGV[1] == 'read' then
   end
   local values, versions = ROOT .. 'values:' .. folder, ROOT .. 'versions:' .. folder
   if key == '' then
-    return finish_with(call('HGETALL', values), call('ZRANGE', versions, 0, -1, 'WITHSCORES'))
+    return finish('ok', last, call('HGETALL', values), call('ZRANGE', versions, 0, -1, 'WITHSCORES'))
   end
   local version = call('ZSCORE', versions, key)
   if not version then return finish('ok', last, {}, {}) end

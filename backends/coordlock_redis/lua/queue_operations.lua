@@ -135,7 +135,7 @@ if ARGV[1] == 'snapshot' then
   local queue, token = ARGV[FIRST], tonumber(ARGV[FIRST + 1])
   local window = tonumber(ARGV[FIRST + 2])
   local key = ROOT .. 'queue:' .. queue
-  if token == 0 then return finish_with(part(queue, 0, -1)) end
+  if token == 0 then return finish('ok', last, part(queue, 0, -1)) end
   local count = call('ZCOUNT', key, '-inf', token)
   if window >= 0 then
     return finish('ok', last, part(queue, math.max(0, count - 1 - window), count - 1))

@@ -19,7 +19,7 @@ local function leave(queue, id)
     call('HDEL', ROOT .. 'held:' .. session, id)
     watchers = watchers .. ' ' .. inbox_of(session)
   end
-  local message = 'left ' .. id .. ' ' .. int(token) .. ' ' .. before
+  local message = 'left ' .. id .. ' ' .. int(token) .. ' ' .. before .. ' ' .. int(last)
   local reached = {}
   for inbox in string.gmatch(watchers, '%S+') do
     if not reached[inbox] then publish('inbox:' .. inbox, message) end

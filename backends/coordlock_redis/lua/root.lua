@@ -60,15 +60,6 @@ local function finish(...)
   return {...}
 end
 
--- The answer to a reading of what may be large. A client with 32 MB of unread answers is closed, as it
--- gets messages.
-local function finish_with(list, ...)
-  local size = 0
-  for _, field in ipairs(list) do size = size + string.len(field) + 16 end
-  if size > 30000000 then return finish('refused', 'an answer may have 30 MB, and this one is larger') end
-  return finish('ok', last, list, ...)
-end
-
 local function publish(channel, message) call('PUBLISH', ROOT .. channel, message) end
 
 local function session_of(claim) return string.match(claim, '^%S+ (%S*)') end

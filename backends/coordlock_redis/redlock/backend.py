@@ -106,7 +106,9 @@ class RedlockBackend(Backend):
         self._majority: Final = len(nodes) // 2 + 1
         self._clock: Final = timers.clock
         context = _Header(prefix, "", delay, ttl)
-        self._nodes: Final = [RequestThread(node, context, timers.clock) for node in nodes]
+        self._nodes: Final = [
+            RequestThread(node, context, timers.clock, node.timeout) for node in nodes
+        ]
         self._lock: Final = threading.RLock()
         self._held: dict[str, _Held] = {}
         self._session: OneSession[str] = OneSession(SERVICE, self._lock)

@@ -58,10 +58,10 @@ class Node(Servers):
 
     runs: Runs = field(default_factory=Runs, repr=False)
 
-    def connect(self) -> Connection:
+    def connect(self, patience: float | None = None) -> Connection:
         """A connection, unless the server can have no vote."""
         try:
-            return super().connect()
+            return super().connect(patience)
         except BackendError as error:
             if not isinstance(error, BackendUnavailable):
                 self.runs.log(error.reason)

@@ -77,7 +77,7 @@ def test_a_sentinel_that_is_silent_costs_a_part_of_the_time_and_that_once(
 def test_an_idle_holder_learns_that_another_server_is_the_primary(
     only: RedisServer, replica: RedisServer, tmp_path: Path, root: str
 ) -> None:
-    """Though the earlier primary still answers."""
+    """Though the earlier primary still answers, and only the news have moved."""
     with Sentinel(tmp_path / "sentinel", only) as sentinel:
         eventually(lambda: sentinel.knows()["num-slaves"] == "1")
         with coordlock.connect(sentinel.url_for(root, ttl="12s")) as client:
