@@ -135,7 +135,8 @@ class Convertible:
         """The value to publish."""
         from coordlock.model.record import encode  # few programs upgrade
 
-        fields: dict[str, object] = {"mode": self.mode.name}
+        # By ``update``, earlier clients know that it excludes their own of this kind, too.
+        fields: dict[str, object] = {"mode": self.mode.name, "update": True}
         if self.target is not None:
             fields |= {"target": self.target.name, "yields_to": self.yields_to}
         return encode(fields)

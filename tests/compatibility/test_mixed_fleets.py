@@ -137,6 +137,16 @@ def test_they_share_as_readers_and_as_holders_of_a_semaphore(
     earlier("release", pool)
 
 
+def test_their_upgradeable_locks_exclude_each_other(
+    client: Client, earlier: Earlier, name: str
+) -> None:
+    earlier("acquire", "upgradeable_lock", name)
+    assert client.upgradeable_lock(name).try_acquire() is None
+    earlier("release", name)
+    with client.upgradeable_lock(name):
+        assert not earlier("try_acquire", "upgradeable_lock", name)
+
+
 def test_they_elect_one_leader(client: Client, earlier: Earlier, name: str) -> None:
     first = earlier("lead", name, "an earlier one")
     election = client.election(name, b"one of today")
