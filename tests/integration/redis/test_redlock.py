@@ -121,7 +121,7 @@ def test_servers_that_lose_the_key_are_given_it_again_and_a_lost_majority_is_tol
         eventually(lambda: grant.state is GrantState.LOST)
         with pytest.raises(LockLost, match=r"[345] of 5 servers have lost"):
             grant.check()
-        with client.lock("a", timeout=10) as later:
+        with client.lock("a", timeout=60) as later:
             later.check()
 
 
