@@ -152,13 +152,13 @@ class _Graph:
     """Which contenders wait for which, by their places."""
 
     def __init__(self, waits: Sequence[Wait], queues: Iterable[Snapshot]) -> None:
-        self._queues = list(queues)
+        self._queues = {snapshot.queue: snapshot for snapshot in queues}
         self._published = by_contender(waits)
         self._contenders: dict[str, tuple[str, Contender]] = {}
         self._admitted: set[str] = set()
         #: Those that wait, for their turn or for an upgrade.
         self._waiting: set[str] = set()
-        for snapshot in self._queues:
+        for snapshot in self._queues.values():
             admitted = holders(snapshot)
             for contender in snapshot.contenders:
                 self._contenders[contender.place] = snapshot.queue, contender
@@ -169,37 +169,52 @@ class _Graph:
 
     def stuck(self) -> dict[str, str]:
         """Those that wait for ever, each with one that stays in its way: the oldest of a claim."""
-        stuck = set(self._contenders)
-        while True:
-            blocked = self._blocked(stuck)
-            left = {place for place in stuck if any(map(blocked.__contains__, self.waits(place)))}
-            if left == stuck:
-                return blocked
-            stuck = left
-
-    def _blocked(self, stuck: Container[str]) -> dict[str, str]:
-        """Those that wait, each with one of the ``stuck`` that keeps it out."""
-        blocked: dict[str, str] = {}
-        for snapshot in self._queues:
-            earlier: dict[AnyClaim, Contender] = {}  # one of each claim is enough
-            count = 0
-            for contender in snapshot.contenders:
-                place, claim = contender.place, contender.claim
-                if place in self._waiting:
-                    ahead: Iterable[Contender] = earlier.values()
-                    if _is_upgraded(contender):
-                        ahead = upgrade_blockers(snapshot, contender)
-                        ahead = [other for other in ahead if other.place in stuck]
-                    elif not isinstance(claim, Permit):
-                        ahead = [other for other in ahead if keeps_out(other, contender)]
-                    elif count < claim.of:
-                        ahead = ()
-                    for other in ahead:
-                        blocked.setdefault(place, other.place)
-                if place in stuck:
-                    earlier.setdefault(claim, contender)
-                    count += 1
+        blocked = dict.fromkeys(self._waiting, "")
+        stuck = {place for place in self._contenders if self._is_kept(place, blocked)}
+        left = dict(self._queues)
+        while left:
+            _, snapshot = left.popitem()
+            for place, blocker in self._blocked(snapshot, stuck):  # who leaves is out of the way
+                if blocker:
+                    blocked[place] = blocker
+                elif blocked.pop(place, None) is not None:
+                    for other in self._with(place):
+                        if other in stuck and not self._is_kept(other, blocked):
+                            stuck.remove(other)
+                            queue = self._contenders[other][0]
+                            left[queue] = self._queues[queue]
         return blocked
+
+    def _blocked(self, snapshot: Snapshot, stuck: Container[str]) -> Iterator[tuple[str, str]]:
+        """Those that wait, each with one of the ``stuck`` that keeps it out, or ""."""
+        earlier: dict[AnyClaim, Contender] = {}  # one of each claim is enough
+        count = 0
+        for contender in snapshot.contenders:
+            place, claim = contender.place, contender.claim
+            if place in self._waiting:
+                ahead: Iterable[Contender] = earlier.values()
+                if _is_upgraded(contender):
+                    ahead = upgrade_blockers(snapshot, contender)
+                    ahead = [other for other in ahead if other.place in stuck]
+                elif not isinstance(claim, Permit):
+                    ahead = [other for other in ahead if keeps_out(other, contender)]
+                elif count < claim.of:
+                    ahead = ()
+                yield place, next((other.place for other in ahead), "")
+            if place in stuck:
+                earlier.setdefault(claim, contender)
+                count += 1
+
+    def _is_kept(self, place: str, blocked: Container[str]) -> bool:
+        """Whether it stays because of the ``blocked``."""
+        return any(map(blocked.__contains__, self.waits(place)))
+
+    def _with(self, place: str) -> set[str]:
+        """The places that may leave once it is granted: its own, and its actor's."""
+        found = {place}
+        for wait in self._published.get(place, ()):
+            found |= wait.holds.union(place for _, place in wait.waits)
+        return found
 
     def waits(self, place: str) -> Iterator[str]:
         """Where it, or its actor, must get what it waits for before it leaves or claims less."""

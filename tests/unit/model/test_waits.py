@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -172,12 +172,13 @@ def test_the_text_of_a_deadlock_takes_no_time_in_a_queue_for_the_time_of_holding
     )
 
 
+@pytest.mark.parametrize("is_cycle", [True, False])
 @pytest.mark.parametrize("claims", [[Mode.EX], [Mode.PR, Mode.EX], [Permit(1)]])
 def test_the_work_grows_with_the_number_of_contenders_alone(
-    claims: list[Claim], monkeypatch: pytest.MonkeyPatch
+    claims: list[Claim], is_cycle: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def work(crowd: int) -> int:
-        """How many pairs are compared to find a cycle through a whole crowd."""
+        """How many looks and comparisons it takes to find a cycle through a crowd, or none."""
         queue = [ex("h", 1, claims[-1])]
         queue += [ex(f"w{one}", 10 + one, claims[one % len(claims)]) for one in range(crowd)]
         waits = [Wait("W", (("a", f"w{one}"),), frozenset({f"k{one}"})) for one in range(crowd)]
@@ -186,16 +187,28 @@ def test_the_work_grows_with_the_number_of_contenders_alone(
             "a": Snapshot("a", tuple(queue)),
             "b": Snapshot("b", (ex(f"k{crowd - 1}", 2), ex("h2", 3))),
         }
-        compared = 0
+        if not is_cycle:
+            queues["b"] = Snapshot("b", queues["b"].contenders[1:])
+        done = 0
+        blocked = _Graph._blocked
 
-        def counted(other: Contender, me: Contender) -> bool:
-            nonlocal compared
-            compared += 1
+        def compared(other: Contender, me: Contender) -> bool:
+            nonlocal done
+            done += 1
             return keeps_out(other, me)
 
-        monkeypatch.setattr("coordlock.model.waits.keeps_out", counted)
-        assert len(list(deadlocks(placed(waits, queues.values()), queues))) == 1
-        return compared
+        def looked(
+            self: _Graph, snapshot: Snapshot, stuck: Collection[str]
+        ) -> Iterator[tuple[str, str]]:
+            nonlocal done
+            done += len(snapshot.contenders)
+            return blocked(self, snapshot, stuck)
+
+        with monkeypatch.context() as patched:
+            patched.setattr("coordlock.model.waits.keeps_out", compared)
+            patched.setattr(_Graph, "_blocked", looked)
+            assert len(list(deadlocks(placed(waits, queues.values()), queues))) == is_cycle
+        return done
 
     assert work(400) <= 2.1 * work(200)
 
@@ -251,10 +264,18 @@ def _only_ex(other: Contender, me: Contender) -> bool:
 
 def _holders_alone(
     self: _Graph,
+    snapshot: Snapshot,
     stuck: Collection[str],
-    blocked: Callable[[_Graph, Collection[str]], dict[str, str]] = _Graph._blocked,
-) -> dict[str, str]:
-    return blocked(self, self._admitted.intersection(stuck))
+    blocked: Callable[
+        [_Graph, Snapshot, Collection[str]], Iterator[tuple[str, str]]
+    ] = _Graph._blocked,
+) -> Iterator[tuple[str, str]]:
+    return blocked(self, snapshot, self._admitted.intersection(stuck))
+
+
+def _all_that_wait(self: _Graph) -> dict[str, str]:
+    looked = [self._blocked(queue, self._contenders) for queue in self._queues.values()]
+    return {place: blocker for pairs in looked for place, blocker in pairs if blocker}
 
 
 def _each_alone(waits: Sequence[Wait]) -> dict[str, list[Wait]]:
@@ -270,7 +291,7 @@ WRONG: dict[str, tuple[str, object]] = {
     ),
     "who can go on counts as stuck": (
         "coordlock.model.waits._Graph.stuck",
-        lambda self: self._blocked(self._contenders),
+        _all_that_wait,
     ),
     "one holder of a semaphore is enough": ("coordlock.model.waits.Permit", ()),
     "the oldest gives up": ("coordlock.model.waits._Graph.age", _oldest),
