@@ -90,8 +90,9 @@ def interrupted(act: Callable[[], object], number: int, within: ModuleType = coo
 class _Strike:
     """Raises an error before the line with this ``number``, from 1, of what this thread does.
 
-    Those of the package and its backends are counted, but for two at which Python never looks for
-    signals: that at which a `with` statement ends, and `try`, which no statement around it covers.
+    Those of the package and its backends are counted, but for three at which Python never looks for
+    signals: that at which a `with` statement ends; `try`, which no statement around it covers; and
+    the release of a lock right behind it, because Python looks only after calls of C.
     """
 
     def __init__(self, number: int, error: type[BaseException]) -> None:
@@ -116,9 +117,10 @@ class _Strike:
 
 def _is_sheltered(frame: FrameType) -> bool:
     code = frame.f_code
-    name = opname[code.co_code[frame.f_lasti]]
-    if not linecache.getline(code.co_filename, frame.f_lineno).lstrip().startswith("with "):
-        return name == "NOP"
+    before, name = (opname[code.co_code[frame.f_lasti - back]] for back in (2, 0))
+    line = linecache.getline(code.co_filename, frame.f_lineno).strip()
+    if not line.startswith("with "):
+        return name == "NOP" or (before == "NOP" and line.endswith(".release()"))
     return name == "LOAD_CONST" or not name.startswith("LOAD_")
 
 
