@@ -65,11 +65,6 @@ def _srvr(session_client: SessionClient, host: str, port: int, timeout: float) -
 
 _DEFECTS: Final = (
     Defect(
-        "an ephemeral node may outlive its session after a follower failed (ZOOKEEPER-2355): "
-        "`coordlock evict` removes such a contender",
-        (((0, 0, 0), (3, 4, 11)),),
-    ),
-    Defect(
         "changes, contenders among them, may be lost when leaders change (ZOOKEEPER-4785)",
         (((3, 8, 0), (3, 8, 4)), ((3, 9, 0), (3, 9, 2))),
     ),
@@ -86,7 +81,7 @@ _DEFECTS: Final = (
         (((3, 9, 0), (3, 9, 3)),),
     ),
     Defect(
-        "it has no container nodes: the nodes of unused lock names accumulate",
+        "it has no container nodes, which coordlock needs: upgrade to 3.5.3 or later",
         (((0, 0, 0), (3, 5, 3)),),
     ),
     Defect(

@@ -22,7 +22,6 @@ def test_the_version_is_found(srvr: str, version: Version | None) -> None:
 @pytest.mark.parametrize(
     ("version", "words"),
     [
-        ("3.4.10", ["ZOOKEEPER-2355", "container", "no fixes"]),
         ("3.4.14", ["container", "no fixes"]),
         ("3.7.2", ["no fixes"]),
         ("3.8.3", ["ZOOKEEPER-4785"]),
