@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from coordlock.errors import (
     BackendUnavailable,
+    ClientClosed,
     Evicted,
     LockLost,
     SessionLost,
@@ -77,6 +78,10 @@ def next_item(
             pause = min(2 * pause, _LONGEST_PAUSE)
     except (WaitCancelled, Cancelled):
         return None
+    except ClientClosed:
+        if stop is None or not stop.cancelled:
+            raise
+        return None  # its program has told it to stop, and closed the client at once
 
 
 def _until_stopped(

@@ -103,6 +103,23 @@ def test_when_it_is_to_stop_handlers_have_their_grace_and_the_rest_goes_back_wit
     assert left == [(b"one", "waiting", 0)] * (grace != BOUND) + [(b"two", "waiting", 0)]
 
 
+def test_a_run_that_was_stopped_ends_well_where_its_client_is_closed_at_once(root: str) -> None:
+    with ThreadPoolExecutor() as pool:
+        for _ in range(50):  # the close must strike a run before it has seen the stop
+            client, stop = coordlock.connect(f"memory://{root}"), coordlock.Cancellation()
+            queue, done = client.work_queue("q"), threading.Semaphore(0)
+            queue.put(b"one")
+
+            def handle(_: coordlock.Item, done: threading.Semaphore = done) -> None:
+                done.release()
+
+            running = pool.submit(queue.run, handle, concurrency=2, cancellation=stop)
+            assert done.acquire(timeout=BOUND)
+            stop.cancel()
+            client.close()
+            assert running.result(BOUND) in (0, 1)
+
+
 def test_tasks_are_cancelled_after_their_grace_and_with_the_run(root: str) -> None:
     async def main() -> list[Any]:
         async with coordlock.connect_async(f"memory://{root}") as client:
