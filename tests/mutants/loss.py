@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import coordlock_local.session
 
 from coordlock.kernel.session import Session
@@ -31,7 +33,17 @@ def counts_the_time_to_live_from_the_reply() -> Changes:
     simulated=(Contention,),
 )
 def has_no_deadline() -> Changes:
-    return [(Session, "ended", property(lambda self: self._end))]
+    schedule = Session._schedule
+
+    def schedule_for_ever(self: Session, when: float) -> None:
+        deadline, self._deadline = self._deadline, math.inf  # else its timer looks again and again
+        schedule(self, when)
+        self._deadline = deadline
+
+    return [
+        (Session, "ended", property(lambda self: self._end)),
+        (Session, "_schedule", schedule_for_ever),
+    ]
 
 
 @mutant(

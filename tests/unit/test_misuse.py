@@ -172,7 +172,7 @@ def test_a_grant_is_converted_by_one_call_at_a_time(client: Client) -> None:
     with ThreadPoolExecutor() as pool:
         upgrade = pool.submit(grant.upgrade)
         eventually(lambda: any(one.converting_to for one in client.admin.contenders("q")))
-        with pytest.raises(RuntimeError, match="is being converted already"):
+        with pytest.raises(RuntimeError, match="is being upgraded already"):
             grant.upgrade()
         reader.release()
         upgrade.result(30)
