@@ -110,13 +110,18 @@ def test_etcdctl_listens_to_coordlocks_terms(on_etcd: coordlock.Election, etcdct
     reader.join()
 
 
-def test_coordlock_observes_etcdctls_terms(on_etcd: coordlock.Election, etcdctl: Etcdctl) -> None:
+def test_coordlock_observes_etcdctls_terms(
+    on_etcd: coordlock.Election, etcdctl: Etcdctl, root: str
+) -> None:
     with on_etcd.observe() as leaders:
         assert leaders.next(BOUND) is None
         process = etcdctl("theirs")
         leader = leaders.next(BOUND)
         assert leader is not None
         assert leader.value == b"theirs"
+        # etcdctl prints its key once it leads. Before that, SIGTERM leaves the key there for a minute.
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(root)
         process.send_signal(signal.SIGTERM)
         assert leaders.next(BOUND) is None
 
