@@ -119,7 +119,7 @@ def test_coordlock_observes_etcdctls_terms(
         leader = leaders.next(BOUND)
         assert leader is not None
         assert leader.value == b"theirs"
-        # etcdctl prints its key once it leads. Before that, SIGTERM leaves the key there for a minute.
+        # It prints its key once it leads. Before that, SIGTERM leaves the key for a minute.
         assert process.stdout is not None
         assert process.stdout.readline().startswith(root)
         process.send_signal(signal.SIGTERM)
