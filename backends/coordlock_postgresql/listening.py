@@ -127,17 +127,18 @@ class Listening:
         # Not psycopg's own wait, which wakes up ten times a second.
         own, poll = connection.pgconn, Poll()
         while not self._closed.is_set():
-            if poll.ready([connection], timeout=None if self.is_live else ARRIVAL_S):
+            arrived = poll.ready([connection], timeout=None if self.is_live else ARRIVAL_S)
+            if arrived:
                 own.consume_input()
             while (notice := own.notifies()) is not None:
-                message = notice.extra.decode()
+                message = notice.extra.decode(errors="replace")
                 if message != PROBE:
                     self._listener.on_message(message)
                 elif not self.is_live:
                     self.is_live, self.problem = True, ""
                     self.tested.set()
                     self._listener.on_live()
-            if not self.is_live and not self.problem:
+            if not (arrived or self.is_live or self.problem):
                 self.problem = (
                     "notifications do not arrive, as behind a pooler in transaction mode: locks "
                     "work, and clients look for departures every 20 ms to 1 s; to be notified, "

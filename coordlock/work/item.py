@@ -262,14 +262,15 @@ class _BaseItem(BaseGrant):
                 self._record("given back")
             if was_held and not THREAD.must_not_wait:
                 yield within(engine.timers, back, seconds)
-        elif not (self._has_ended or THREAD.must_not_wait):
+        elif not self._has_ended:
             self._withdraw()  # an earlier call had no answer: let others have it
         return was_held
 
     def _leave(self, body: BaseException | None) -> Steps[None]:
         """The block has ended: acknowledge the item, or give it back where the block has failed.
 
-        Until that has an answer, or the item is lost: a short outage undoes no work.
+        Until that has an answer, or the item is lost: a short outage undoes no work. A service that
+        refuses writes and takes heartbeats ends the attempts after a time-to-live.
         """
         if self._engine.inherited or self._has_ended:
             return
@@ -284,6 +285,9 @@ class _BaseItem(BaseGrant):
                 yield from self._release()
         except LockLost:
             self._chain(body)
+        except BackendUnavailable:
+            if body is None:
+                raise
         finally:
             self._released = True
             if not self._has_ended:
@@ -291,10 +295,14 @@ class _BaseItem(BaseGrant):
 
     def _repeated(self, end: Callable[[], Steps[None]]) -> Steps[None]:
         has_failed = False
+        clock = self._engine.clock
+        gives_up_at = clock.now() + self._engine.settings.ttl
         while True:
             try:
                 return (yield from end())
             except BackendUnavailable as error:
+                if clock.now() >= gives_up_at:
+                    raise
                 if not has_failed:
                     log.warning("work queue %r: item %s: %s", self.name, self.id, error)
                 has_failed = True

@@ -179,6 +179,8 @@ class Cluster:
         self._lock = threading.RLock()
         #: Since when each answer has been older than what was seen; None while the last was not.
         self._older_since: float | None = None
+        #: When the last one was. Two that lie far apart say nothing of the time between.
+        self._older_at = 0.0
 
     def saw(self, revision: int) -> None:
         """An answer or event shows the store at ``revision``; later answers may not be older."""
@@ -194,9 +196,11 @@ class Cluster:
         """
         now = SYSTEM_CLOCK.now()
         with self._lock:
-            self._older_since = now if self._older_since is None else self._older_since
-            if now - self._older_since >= _RESTORED_S:
-                self.revision = revision
+            if self._older_since is None or now - self._older_at > _RESTORED_S:
+                self._older_since = now
+            self._older_at = now
+            if now - self._older_since >= _RESTORED_S and revision < self.revision:
+                self.revision, self._older_since = revision, None
 
     def fail_over(self, failed: Endpoint, channel: grpc.Channel, *, is_stuck: bool) -> None:
         """Use another endpoint instead of ``failed``. Calls that fail together move on once.

@@ -285,6 +285,22 @@ def test_an_outage_shorter_than_the_session_undoes_no_work(root: str, is_poison:
         assert len(attempts) == 10
 
 
+def test_where_the_service_takes_heartbeats_and_no_writes_a_block_ends_after_a_time_to_live(
+    root: str,
+) -> None:
+    with coordlock.connect(f"memory://{root}?ttl=1s&request_timeout=0.2s") as client:
+        queue = client.work_queue("q")
+        queue.put(b"one")
+        item = queue.take(BOUND)
+        backend = backend_of(client)
+        backend.write = silent  # type: ignore[method-assign]
+        with pytest.raises(coordlock.BackendUnavailable), item:
+            pass
+        del backend.write
+        with queue.take(BOUND) as again:
+            assert (again.data, again.deliveries) == (b"one", 2)
+
+
 @pytest.mark.parametrize("act", ["ack", "nack"])
 def test_an_item_whose_end_is_unknown_goes_to_others_once_it_is_released(
     root: str, act: str
