@@ -87,7 +87,7 @@ def run(steps: Steps[T]) -> T:
             step = next(steps)
             while True:
                 try:
-                    if isinstance(step, Promise) and not step.outcomes:
+                    if isinstance(step, Promise) and not step._outcomes:
                         _wait(step, call.deadline)
                 except BaseException as error:
                     step = _interrupted(steps, call, error)
@@ -137,7 +137,7 @@ async def run_async(steps: Steps[T]) -> T:
             step = next(steps)
             while True:
                 try:
-                    if isinstance(step, Promise) and not step.outcomes:
+                    if isinstance(step, Promise) and not step._outcomes:
                         await completion(step, call.deadline)
                 except BaseException as error:
                     step = _interrupted(steps, call, error)
@@ -287,7 +287,7 @@ def _resumed(steps: Steps[T], call: Call, step: Step) -> Step:
     """The next step after ``step``, which is done."""
     if isinstance(step, type):
         return steps.send(call)
-    value, error = step.outcomes[0]
+    value, error = step._outcomes[0]
     try:
         return steps.send(value) if error is None else steps.throw(error)
     finally:

@@ -84,26 +84,26 @@ class Promise(Generic[T]):
     asyncio waits for one by `coordlock.runtime.driver.completion`.
     """
 
-    __slots__ = ("__weakref__", "_callbacks", "outcomes")
+    __slots__ = ("__weakref__", "_callbacks", "_outcomes")
 
     def __init__(self) -> None:
-        self.outcomes: list[tuple[Any, BaseException | None]] = []
+        self._outcomes: list[tuple[Any, BaseException | None]] = []
         self._callbacks: list[Callable[[Promise[T]], object]] = []
 
     def resolve(self, value: T) -> bool:
         """Complete with ``value``; False when something else came first."""
-        if is_first := not self.outcomes:  # some are completed again and again
-            self.outcomes.append(outcome := (value, None))
-            is_first = self.outcomes[0] is outcome
+        if is_first := not self._outcomes:  # some are completed again and again
+            self._outcomes.append(outcome := (value, None))
+            is_first = self._outcomes[0] is outcome
         if self._callbacks:  # also of an earlier call, which was struck before this line
             call_each(self._callbacks, self._call)
         return is_first
 
     def fail(self, error: BaseException) -> bool:
         """Complete with ``error``; False when something else came first."""
-        if is_first := not self.outcomes:
-            self.outcomes.append(outcome := (None, error))
-            is_first = self.outcomes[0] is outcome
+        if is_first := not self._outcomes:
+            self._outcomes.append(outcome := (None, error))
+            is_first = self._outcomes[0] is outcome
         if self._callbacks:
             call_each(self._callbacks, self._call)
         return is_first
@@ -122,7 +122,7 @@ class Promise(Generic[T]):
     def add_done_callback(self, fn: Callable[[Promise[T]], object]) -> None:
         """Call ``fn`` with this promise once it is complete; at once, if it is."""
         self._callbacks.append(fn)
-        if self.outcomes:
+        if self._outcomes:
             # The thread that completes it may have popped `fn` already. One of the two calls it.
             try:
                 self._callbacks.remove(fn)
@@ -137,12 +137,12 @@ class Promise(Generic[T]):
 
     def done(self) -> bool:
         """Whether it is complete."""
-        return bool(self.outcomes)
+        return bool(self._outcomes)
 
     def result(self, timeout: float | None = None) -> T:
         """The value; raises the error. Raises TimeoutError after ``timeout`` seconds."""
         value: T
-        value, error = (self.outcomes or self._awaited(timeout))[0]
+        value, error = (self._outcomes or self._awaited(timeout))[0]
         if error is None:
             return value
         try:
@@ -152,7 +152,7 @@ class Promise(Generic[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The error, or None. Raises TimeoutError after ``timeout`` seconds."""
-        return (self.outcomes or self._awaited(timeout))[0][1]
+        return (self._outcomes or self._awaited(timeout))[0][1]
 
     def _awaited(self, timeout: float | None) -> list[tuple[Any, BaseException | None]]:
         """The outcomes, of which there is one after this wait."""
@@ -160,12 +160,12 @@ class Promise(Generic[T]):
         self.add_done_callback(lambda _: completed.set())
         if not completed.wait(timeout):
             raise TimeoutError
-        return self.outcomes
+        return self._outcomes
 
     def __repr__(self) -> str:
-        if not self.outcomes:
+        if not self._outcomes:
             return "<Promise: open>"
-        value, error = self.outcomes[0]
+        value, error = self._outcomes[0]
         what = repr(value) if error is None else f"failed: {error!r}"
         return f"<Promise: {what}>"
 
@@ -173,14 +173,14 @@ class Promise(Generic[T]):
 def resolved(value: T) -> Promise[T]:
     """A promise that is already kept."""
     promise: Promise[T] = Promise()
-    promise.outcomes.append((value, None))  # nobody waits for it yet
+    promise._outcomes.append((value, None))  # nobody waits for it yet
     return promise
 
 
 def failed(error: BaseException) -> Promise[T]:
     """A promise that is already broken."""
     promise: Promise[T] = Promise()
-    promise.outcomes.append((None, error))
+    promise._outcomes.append((None, error))
     return promise
 
 
