@@ -56,11 +56,13 @@ def address(text: str) -> tuple[str, int]:
 
 JSON: Final = Option("--json", dest="as_json", help="Print JSON.")
 YES: Final = Option("--yes", help="Don't ask.")
-LABEL: Final = Option("--label", metavar="TEXT", help="What ls and show print beside host and pid.")
+LABEL: Final = Option(
+    "--label", metavar="TEXT", help="What `ls` and `show` print beside host and pid."
+)
 VALUE: Final = Option(
     "--value", metavar="TEXT", help="What others know it by. Default: host and process id."
 )
-FOLLOW: Final = Option("-f", "--follow", help="Go on with what changes, until Ctrl-C.")
+FOLLOW: Final = Option("-f", "--follow", help="Print changes until Ctrl-C.")
 TTL: Final = Option(
     "--ttl", metavar="DURATION", help="How long the lease outlives its last heartbeat."
 )
@@ -91,8 +93,8 @@ HOLDING: Final = (
         metavar="REACH",
         help="Refuse a service whose locks do not reach the whole machine or cluster.",
     ),
-    Option("-q", "--quiet", help="Print nothing when it is busy or lost; see the status."),
-    Option("-v", "--verbose", help="Say what it waits for, and what it holds."),
+    Option("-q", "--quiet", help="Print nothing when it is busy or lost: the status says it."),
+    Option("-v", "--verbose", help="Say what it waits for and holds."),
 )
 #: Of commands that acquire locks; named after those of flock(1).
 ACQUIRING: Final = (

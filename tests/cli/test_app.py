@@ -66,17 +66,6 @@ def test_the_word_queue_is_for_work_queues() -> None:
             assert not re.search(r"\bqueues?\b", text), command.path
 
 
-def test_every_command_and_every_status_is_in_the_guide() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text("utf-8")
-    for path in filter(None, COMMANDS):
-        assert re.search(rf"`(coordlock )?{path}[` ]", page), path
-    statuses = page.partition("## Exit statuses")[2]
-    for status in Exit:
-        assert re.search(rf"^\| (?:\d+, )?{status.value}\b", statuses, re.MULTILINE) or (
-            status in (126, 127)
-        ), status
-
-
 def test_the_help_keeps_its_lines_and_is_an_error_when_nobody_asked(cli: Cli) -> None:
     asked, unasked = cli.run("--help"), cli.run()
     assert (asked.returncode, asked.stderr) == (0, "")

@@ -54,14 +54,12 @@ CONSTANTS: Final = {
 }
 HEAD: Final = """# API
 
-Import what is named here from `coordlock`, or from `coordlock.types` where the row says so, and
-fences from the module that is named. This page is made of docstrings, by
-`python -m tests.docs.api_page`. `help(coordlock.Lock.acquire)` and the site
-that `make docs` builds have parameters, units, ranges and errors in full.
+Names are those of `coordlock`; `types.` stands for `coordlock.types`. Two names in one row do the
+same, for threads and for asyncio. Names that are not here are not part of the API, except for what
+the guides say about `coordlock.backend`, `coordlock.testing` and `coordlock_memory`.
 
-Two names in one row do the same, for threads and for asyncio. Clients make locks, recipes, work
-queues and jobs. Names that are not here are not part of the API, except for what the guides say
-about `coordlock.backend`, `coordlock.testing` and `coordlock_memory`.
+This page is made of docstrings, by `python -m tests.docs.api_page`. `help(coordlock.Lock.acquire)`
+and the site that `make docs` builds have parameters, units, ranges and errors in full.
 """
 
 
@@ -101,16 +99,14 @@ def _members(value: Any, public: set[object]) -> list[str]:
     ]
 
 
-def _row(name: str, value: object, every: dict[str, Any]) -> str:
-    twin = f"Async{name}"
-    names = f"`{name}`, `{twin}`" if twin in every else f"`{name}`"
+def _row(name: str, value: object, every: dict[str, Any]) -> list[str]:
+    is_of_types = name in types.__all__ and every.get(name) is getattr(types, name)
+    where = "types." if is_of_types else ""
+    twins = [one for one in (name, f"Async{name}") if one in every]
+    names = ", ".join(f"`{where}{one}`" for one in twins)
     about = re.sub(r",? Made by `Client`[^.]*\.", "", _about(name, value))
-    if name in types.__all__ and every.get(name) is getattr(types, name):
-        about = f"{about} In `coordlock.types`."
-    members = ", ".join(
-        f"`{one}`" for one in _members(value, set(filter(callable, every.values())))
-    )
-    return f"| {names} | {about} | {members} |\n"
+    public = {one for one in every.values() if callable(one)}
+    return [names, about, ", ".join(f"`{one}`" for one in _members(value, public))]
 
 
 def _table(named: dict[str, Any], every: dict[str, Any]) -> str:
@@ -119,7 +115,9 @@ def _table(named: dict[str, Any], every: dict[str, Any]) -> str:
         for name, value in sorted(named.items(), key=lambda one: one[0].casefold())
         if not (name.startswith("Async") and name[5:] in every)
     ]
-    return "".join(["| name | what it is | methods and fields |\n| --- | --- | --- |\n", *rows])
+    columns = 3 if any(members for *_, members in rows) else 2
+    head = ["name", "what it is", "methods and fields"], ["---"] * 3
+    return "".join(f"| {' | '.join(row[:columns])} |\n" for row in (*head, *rows))
 
 
 def text() -> str:

@@ -6,11 +6,10 @@ After a change, write it anew with ``python -m tests.docs.command_page``.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from coordlock.cli.command_table import COMMANDS
+from coordlock.cli.command_table import COMMANDS, below
 from coordlock.cli.parser import SERVICE, Command, Option
 from tests.docs.pages import REPOSITORY
 
@@ -18,22 +17,21 @@ __all__ = ["PAGE", "text"]
 
 PAGE: Final = REPOSITORY / "docs/reference/command-line.md"
 #: An option that as many commands take is described once.
-SHARED: Final = 3
+SHARED: Final = 2
 HEAD: Final = """# The command line: options
 
 [The guide](../command-line.md) shows how to use the commands, and `coordlock COMMAND --help` says
-more. This page is made of the table of commands, by `python -m tests.docs.command_page`. All
-commands take these, before the command's name or after it, and `-h`, `--help`:
+more. This page is made of the table of commands, by `python -m tests.docs.command_page`.
+
+All commands take these, before the command's name or after it, and `-h`, `--help`:
 """
 
 
-def _rows(options: Iterable[Option]) -> Iterator[str]:
-    yield "| option | meaning |"
-    yield "| --- | --- |"
+def _items(options: Iterable[Option]) -> Iterator[str]:
     for option in options:
-        names = ", ".join(f"`{name}`" for name in option.names[:-1])
-        shown = f"`{option.names[-1]} {option.metavar}".rstrip() + "`"
-        yield f"| {', '.join(filter(None, (names, shown)))} | {option.help} |"
+        *others, last = option.names
+        names = [*others, f"{last} {option.metavar}".rstrip()]
+        yield f"- {', '.join(f'`{name}`' for name in names)}: {option.help}"
 
 
 def _own(command: Command) -> list[Option]:
@@ -42,21 +40,23 @@ def _own(command: Command) -> list[Option]:
 
 def _lines() -> Iterator[str]:
     yield HEAD
-    yield from _rows(SERVICE)
-    uses = Counter(option for command in COMMANDS.values() for option in _own(command))
-    shared = [option for option, count in uses.items() if count >= SHARED]
-    yield "\n## Options of several commands\n"
-    yield from _rows(shared)
+    yield from _items(SERVICE)
+    users: dict[Option, set[str]] = {}  # by the first word of each command
     for command in COMMANDS.values():
-        yield f"\n## {command.name}\n"
-        yield "```text"
-        yield from command.usage
-        yield "```\n"
-        yield f"{command.summary}\n"
-        if own := [option for option in _own(command) if option not in shared]:
-            yield from _rows(own)
+        for option in _own(command):
+            users.setdefault(option, set()).add(command.path.partition(" ")[0])
+    shared = [option for option, commands in users.items() if len(commands) >= SHARED]
+    yield "\nOptions of several commands:\n"
+    yield from _items(shared)
+    for command in COMMANDS.values():
+        if below(command) and not _own(command):
+            continue  # its commands follow
+        first, *other_forms = (form.replace(" [OPTIONS]", "") for form in command.usage)
+        yield f"\n## {first.removeprefix('coordlock ') if command.path else command.name}\n"
+        yield " ".join([command.summary, *(f"Or `{form}`." for form in other_forms)]) + "\n"
+        yield from _items(option for option in _own(command) if option not in shared)
         if others := [option for option in _own(command) if option in shared]:
-            yield f"\nAlso {', '.join(f'`{option.names[-1]}`' for option in others)}.\n"
+            yield f"- also {', '.join(f'`{option.names[-1]}`' for option in others)}"
 
 
 def text() -> str:

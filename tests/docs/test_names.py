@@ -18,7 +18,6 @@ from typing import Final, get_args
 import pytest
 
 import coordlock
-import coordlock.backend.contract
 from coordlock.backend import Backend, Capability
 from coordlock.telemetry.metrics import METRICS
 from coordlock.telemetry.survey import SERVICE_METRICS
@@ -137,13 +136,6 @@ def test_the_table_of_a_package_has_all_of_its_modules(package: str) -> None:
     module = importlib.import_module(package)
     named = re.findall(r"^    (\w+)  +\S", module.__doc__ or "", re.MULTILINE)
     assert sorted(named) == sorted(one.name for one in pkgutil.iter_modules(module.__path__))
-
-
-def test_the_guide_for_backends_has_the_errors_of_the_contract() -> None:
-    listed = [row[0].strip("`") for row in rows(GUIDE, "### Errors")]
-    assert listed == re.findall(
-        r"^  \* `(\w+)`:", coordlock.backend.contract.__doc__ or "", re.MULTILINE
-    )
 
 
 def test_the_guide_for_backends_has_the_methods_of_the_contract() -> None:
