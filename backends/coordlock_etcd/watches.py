@@ -117,12 +117,16 @@ class EtcdWatch:
         return [watch for watch in self._watches.values() if not watch.is_covered]
 
     def broke(self) -> None:
-        """It is on no stream any more."""
+        """It is on no stream any more.
+
+        Nothing that was known is relied upon: etcd may be restored from a backup meanwhile.
+        """
         self.id = self._listed = 0
         self._filed = self._since = math.inf
         self._there.clear()
+        self._left.clear()
         for watch in self._watches.values():
-            watch.is_covered = False
+            watch.start, watch.is_covered = 0, False
 
     def listed(self, found: pb.RangeResponse, revision: int) -> None:
         """The end of the queue as it was at ``revision``, the newest first."""

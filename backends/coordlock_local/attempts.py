@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
 
@@ -18,10 +19,8 @@ __all__ = ["Attempts", "perform"]
 
 T = TypeVar("T")
 
-#: For how long the calling thread tries itself, in seconds.
-_CALLER_PATIENCE_S: Final = 0.002
-#: The pauses between two attempts, in seconds: the first, and the longest.
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.0001, 0.02
+#: The pause between two attempts in the thread, in seconds.
+_PAUSE_S: Final = 0.005
 
 
 def perform(action: Callable[[], T]) -> Promise[T]:
@@ -52,18 +51,11 @@ class Attempts:
 
         The calling thread tries first, if ``at_once``: for what takes microseconds.
         """
-        started = time.monotonic()
-        pause = _FIRST_PAUSE_S
-        while at_once and self._worker.is_idle:  # else it comes after those that wait already
-            try:
+        if at_once:
+            with suppress(Busy):
                 return perform(action)
-            except Busy:
-                if time.monotonic() - started > _CALLER_PATIENCE_S:
-                    break
-            time.sleep(pause)
-            pause *= 2
         promise: Promise[T] = Promise()
-        self._worker.run(partial(self._attempt, action, promise, started + timeout))
+        self._worker.run(partial(self._attempt, action, promise, time.monotonic() + timeout))
         return promise
 
     def close(self, patience: float) -> None:
@@ -72,15 +64,13 @@ class Attempts:
         self._worker.finish(patience)
 
     def _attempt(self, action: Callable[[], T], promise: Promise[T], deadline: float) -> None:
-        pause = _FIRST_PAUSE_S
         while not self._closed.is_set():
             try:
                 promise.follow(perform(action))
             except Busy:
                 # Where no thread can be started, a caller comes here, and must not wait.
                 if time.monotonic() < deadline and self._worker.has_thread:
-                    self._closed.wait(pause)
-                    pause = min(pause * 2, _LONGEST_PAUSE_S)
+                    self._closed.wait(_PAUSE_S)
                     continue
                 pid = holder(self._path)
                 who = f"process {pid}" if pid else "a process"

@@ -95,14 +95,12 @@ class LocalBackend(Backend):
     def __init__(
         self,
         root: str,
-        connect_timeout: float = 10.0,
         request_timeout: float = 5.0,
         trust_filesystem: bool = False,
         timers: Timers | None = None,
     ):
         self.root: Final = root
         self._trusts = trust_filesystem
-        self._connect_timeout = connect_timeout
         self._request_timeout = request_timeout
         self._timers = timers or SystemTimers()
         self._pid = PROCESS.id
@@ -131,14 +129,13 @@ class LocalBackend(Backend):
             )
         return cls(
             settings.root or default_root(),
-            settings.connect_timeout,
             settings.request_timeout,
             settings.options["trust_filesystem"],
             timers,
         )
 
     def open(self, listener: SessionListener) -> Promise[SessionInfo]:
-        return self._ask(partial(self._open, listener), self._connect_timeout)
+        return self._ask(partial(self._open, listener))
 
     def heartbeat(self) -> Promise[float]:
         return self._ask(self._heartbeat)
@@ -164,7 +161,7 @@ class LocalBackend(Backend):
     def enqueue(
         self, entries: Sequence[Entry], *, unless_blocked: bool = False
     ) -> Promise[tuple[Snapshot, ...]]:
-        return self._ask(partial(self._enqueue, entries, unless_blocked), self._request_timeout)
+        return self._ask(partial(self._enqueue, entries, unless_blocked))
 
     def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
         return self._ask(partial(self._withdraw, entries))
@@ -178,8 +175,8 @@ class LocalBackend(Backend):
         conflicting: bool = False,
     ) -> Promise[Snapshot]:
         def read() -> Snapshot:
-            found = LocalQueue(self._prepared(), queue)
-            return found.snapshot(upto, owners=owners, conflicting=conflicting)
+            part = None if conflicting else upto  # all are read anyway, to find those
+            return LocalQueue(self._prepared(), queue).snapshot(part, owners=owners)
 
         return self._ask(read)
 
@@ -204,7 +201,7 @@ class LocalBackend(Backend):
         return self._ask(lambda: queue_names(self._prepared()))
 
     def evict(self, contender: Contender) -> Promise[bool]:
-        return self._ask(partial(self._evict, contender), self._request_timeout)
+        return self._ask(partial(self._evict, contender))
 
     def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
         return self._ask(lambda: values.publish(self._living().session, contender, value, version))
@@ -236,17 +233,18 @@ class LocalBackend(Backend):
             if self._followers is None:
                 from coordlock_local.followers import Followers  # rare, and it imports SQLite
 
-                self._followers = Followers(self._prepared(), self._timers, self._attempt)
+                directory = perform(self._prepared).result()  # with coordlock's errors
+                self._followers = Followers(directory, self._timers, self._attempt)
                 if self._closed:
                     self._followers.close()
             return self._followers
 
-    def _ask(self, action: Callable[[], T], timeout: float | None = None) -> Promise[T]:
-        """The outcome of ``action``; with a ``timeout`` it may have to wait for the counter."""
+    def _ask(self, action: Callable[[], T]) -> Promise[T]:
+        """The outcome of ``action``, which may have to wait for the counter."""
         ended = self._ended()
         if ended is not None:
             return failed(ended)
-        return perform(action) if timeout is None else self._attempts.run(action, timeout)
+        return self._attempts.run(action, self._request_timeout)
 
     def _use(self, action: Callable[[DataFile], T]) -> Promise[T]:
         """The outcome of ``action`` on the data."""
@@ -284,7 +282,7 @@ class LocalBackend(Backend):
         directory = self._prepare()
         session = LocalSession(directory)
         dead = session.start()
-        if not self._session.begin(Contenders(session, self._died), listener):
+        if not self._session.begin(Contenders(session, self._look), listener):
             session.end()
             raise SessionLost(SERVICE, "the client was closed")
         try:
@@ -299,12 +297,8 @@ class LocalBackend(Backend):
         return math.inf
 
     def _enqueue(self, entries: Sequence[Entry], unless_blocked: bool) -> tuple[Snapshot, ...]:
-        contenders = self._session.current
-        if contenders is None:
-            raise self._lose(None)
-        snapshots = contenders.add(entries, unless_blocked)
-        if not contenders.session.is_alive():
-            raise self._lose(contenders)
+        snapshots = self._living().add(entries, unless_blocked)
+        self._living()  # else others may not see what was added
         return snapshots
 
     def _withdraw(self, entries: Sequence[Entry]) -> bool:
@@ -326,29 +320,22 @@ class LocalBackend(Backend):
         return Written(0, None)
 
     def _living(self) -> Contenders:
-        """The contenders of the session. Raises `SessionLost` when it is not alive."""
+        """The contenders of the session. Raises `SessionLost` when it is not alive.
+
+        Its file is not where others look then: to them it is dead.
+        """
         contenders = self._session.current
-        if contenders is None or not contenders.session.is_alive():
-            raise self._lose(contenders)
+        if contenders is None:
+            raise self._session.missing()
+        if not contenders.session.is_alive():
+            reason = contenders.session.why_dead()
+            raise self._session.lose(contenders, reason, contenders.watcher.end)
         return contenders
 
-    def _died(self) -> None:
-        """A look has shown that the session is dead to other processes."""
+    def _look(self) -> None:
+        """Notice if the session has died."""
         with suppress(SessionLost):
             self._living()
-
-    def _lose(self, contenders: Contenders | None) -> SessionLost:
-        """End a session whose file is not where others look: to them it is dead."""
-        if contenders is None:
-            return self._session.missing()
-
-        def end() -> None:
-            try:
-                contenders.watcher.close()  # first: its thread reads the session's pipe
-            finally:
-                contenders.session.end()
-
-        return self._session.lose(contenders, contenders.session.why_dead(), end)
 
     def _describe(self) -> ServiceInfo:
         directory = self._prepared()

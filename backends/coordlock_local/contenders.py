@@ -11,12 +11,11 @@ from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.model.admission import is_blocked
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock_local import values
-from coordlock_local.counter import Tokens, patiently
 from coordlock_local.errors import SERVICE, Busy, translated
 from coordlock_local.leaving import leave, tell_observers
 from coordlock_local.queue import LocalQueue, tidy
 from coordlock_local.session import LocalSession
-from coordlock_local.slots import Slot
+from coordlock_local.slots import Slot, stands
 from coordlock_local.watcher import Watcher
 
 __all__ = ["Contenders"]
@@ -28,33 +27,32 @@ _MAX_IDLE_QUEUES: Final = 256
 class Contenders:
     """The contenders of ``session``, which is alive at first."""
 
-    def __init__(self, session: LocalSession, died: Callable[[], object] = lambda: None) -> None:
-        """``died`` is called when other processes are found to take ``session`` for dead."""
+    def __init__(self, session: LocalSession, on_look: Callable[[], object] = lambda: None) -> None:
+        """``on_look`` is called before each look of the `watcher`."""
         self.session: Final = session
-        self.watcher: Final = Watcher(session, died=died)
+        self.watcher: Final = Watcher(session, on_look)
         self._directory = session.directory
         self._queues: dict[str, LocalQueue] = {}  # by name; the longest in use comes first
-        self._slots: dict[str, Slot] = {}  # by entry id
+        self._own: dict[str, Contender] = {}  # by entry id
 
     def add(self, entries: Sequence[Entry], unless_blocked: bool) -> tuple[Snapshot, ...]:
         """See `Backend.enqueue`. Raises `Busy`."""
         wanted = [(self._queue_in_use(entry.queue), entry) for entry in entries]
-        if any(entry.id in self._slots for entry in entries):
-            found = [(queue, self._found(queue, entry.id)) for queue, entry in wanted]
-            if None not in [me for _, me in found]:
-                return tuple([queue.snapshot(me) for queue, me in found])
-            for entry in entries:  # a part has gone, so the rest stands in the wrong order
-                self.remove(entry.id)
-        adding = partial(self._add, wanted, unless_blocked)
-        holding = partial(self.session.counter.hold, adding)
-        snapshots = patiently(self.session.slots_lock, holding)
+        if own := [self._own[entry.id] for entry in entries if entry.id in self._own]:
+            standing = [me for me in own if stands(self._directory, Slot.of(me))]
+            if len(standing) == len(entries):
+                places = zip(wanted, standing, strict=True)
+                return tuple([queue.snapshot(me) for (queue, _), me in places])
+            for me in own:  # a part has gone, so the rest stands in the wrong order
+                self.remove(me.id)
+        snapshots = self.session.counter.hold(partial(self._add, wanted, unless_blocked))
         for (queue, entry), snapshot in zip(wanted, snapshots, strict=True):
             if snapshot.find(entry.id) is not None:
                 tell_observers(self._directory, queue.path)
         return snapshots
 
     def _add(
-        self, wanted: Sequence[tuple[LocalQueue, Entry]], unless_blocked: bool, tokens: Tokens
+        self, wanted: Sequence[tuple[LocalQueue, Entry]], unless_blocked: bool, counter: int
     ) -> tuple[Snapshot, ...]:
         """Add an entry's contender to each queue, with one token, and read the queues.
 
@@ -65,46 +63,36 @@ class Contenders:
             present = tuple([queue.snapshot() for queue, _ in wanted])
             if any(map(is_blocked, present, (entry for _, entry in wanted))):
                 return present
-        token = 0
-
-        def take() -> int:
-            nonlocal token
-            token = token or tokens.take()
-            return token
-
-        id, slots = self.session.id, self._slots
-        return tuple([queue.add(entry, id, take, slots) for queue, entry in wanted])
-
-    def _found(self, queue: LocalQueue, id: str) -> Contender | None:
-        slot = self._slots.get(id)
-        return None if slot is None else queue.contender(slot)
+        token = self.session.counter.take(counter)
+        id, own = self.session.id, self._own
+        return tuple([queue.add(entry, id, token, own) for queue, entry in wanted])
 
     def remove(self, id: str) -> bool:
         """Remove the contender of the entry ``id``; whether it was there."""
-        slot = self._slots.get(id)
-        if slot is None:
+        me = self._own.get(id)
+        if me is None:
             return False
         session = self.session
         try:
             was_there = False
             with session.slots_lock:
                 if not session.has_ended:
-                    was_there = leave(self._directory, slot, id, self._slots)
+                    was_there = leave(self._directory, me, self._own)
         except OSError as error:
             # As long as the session lives, so does the contender: this must be tried again.
             raise BackendUnavailable(SERVICE, translated(error).reason) from error
-        # The slot is forgotten last: what Ctrl-C ends here is done again by the next removal.
-        self.watcher.own_left(slot.key)
+        # It is forgotten last: what Ctrl-C ends here is done again by the next removal.
+        self.watcher.own_left(me.key)
         values.remove(self._directory, session.id, id)
-        self._slots.pop(id, None)
+        self._own.pop(id, None)
         return was_there
 
     def end(self) -> None:
         """Remove all contenders, and end the session."""
         self.watcher.close()
         used = {queue.path for queue in self._queues.values()}
-        used |= {slot.path for slot in self._slots.values()}
-        for id in list(self._slots):
+        used |= {Slot.of(me).path for me in self._own.values()}
+        for id in list(self._own):
             with suppress(OSError):  # it is dead with its session
                 self.remove(id)
         self.session.end()

@@ -15,8 +15,6 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from threading import RLock
 from typing import Final, TypeVar
 
 from coordlock.errors import BackendError, ConfigurationError
@@ -25,32 +23,18 @@ from coordlock_local.directory import UNKNOWN, Directory
 from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.flock import is_at, try_lock, unlock
 
-__all__ = ["VERSION", "Counter", "Tokens", "check", "patiently"]
+__all__ = ["VERSION", "Counter", "check"]
 
 T = TypeVar("T")
 
 #: Of the files in a state directory. It changes where other releases would misread a file. Fields
 #: that are only added come after the others, and releases that don't know them ignore them.
-VERSION: Final = "2"
+VERSION: Final = "3"
 #: Tokens are promised to the disk this many at a time, so that few of them wait for it.
 _RESERVED_TOKENS: Final = 65_536
 _MAX_BYTES: Final = 4096
-#: For how long one attempt waits for other threads of this process, in seconds. They need less; but
-#: one may be in a signal handler, and wait for this one.
-_PATIENCE_S: Final = 0.02
-
-
-def patiently(lock: RLock, action: Callable[[], T]) -> T:
-    """The result of ``action``, which holds ``lock``; `Busy` where it is not free in time."""
-    try:
-        if not lock.acquire(timeout=_PATIENCE_S):
-            raise Busy
-        return action()
-    finally:
-        try:  # noqa: SIM105 - `suppress` is Python's, so that Ctrl-C could strike before this
-            lock.release()
-        except RuntimeError:  # it was not acquired
-            pass
+#: For how long an attempt waits for the lock, and its first pause, in seconds.
+_PATIENCE_S, _FIRST_PAUSE_S = 0.002, 0.0001
 
 
 def check(directory: Directory) -> None:
@@ -70,37 +54,7 @@ def _check(path: str, data: bytes) -> None:
 
 
 class Counter:
-    """The counter of a directory."""
-
-    def __init__(self, directory: Directory) -> None:
-        self._directory = directory
-
-    def hold(self, action: Callable[[Tokens], T]) -> T:
-        """The result of ``action``, which excludes all others meanwhile.
-
-        Raises `Busy` at once when another process holds it. A signal handler may raise at any line:
-        what is held is left by the exits of `with` statements, and as `patiently` does, none of
-        which is Python's.
-        """
-        # No fork meanwhile, because the child would inherit the lock.
-        return patiently(no_fork, partial(self._hold, action))
-
-    def _hold(self, action: Callable[[Tokens], T]) -> T:
-        path = self._directory.counter
-        with io.FileIO(self._directory.open(path, os.O_RDWR | os.O_CREAT), "r+") as file:
-            number = file.fileno()
-            try:
-                # Where the file was removed or moved, the next attempt finds a new one.
-                if not try_lock(number) or not is_at(path, number):
-                    raise Busy
-                return action(Tokens(number, path, self._directory.boot))
-            finally:
-                # Closing it does that, too, but for copies in children that others have forked.
-                unlock(number)
-
-
-class Tokens:
-    """The counter while it is held.
+    """The counter of a directory.
 
     Its file has one line. Fields of later releases, at its end, are kept:
 
@@ -111,13 +65,44 @@ class Tokens:
     * ``reserved``: the next run of the system starts above.
     """
 
-    def __init__(self, descriptor: int, path: str, boot: str) -> None:
-        self._descriptor = descriptor
-        self._path = path
-        self._boot = boot
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._path = directory.counter
 
-    def take(self) -> int:
-        """The next token: above all that were ever taken.
+    def hold(self, action: Callable[[int], T]) -> T:
+        """The result of ``action``, which excludes all others; it gets the file's descriptor.
+
+        Raises `Busy` where another process holds it for more than an instant.
+        """
+        until = time.monotonic() + _PATIENCE_S
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                return self._hold(action)
+            except Busy:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(pause)
+            pause *= 2
+
+    def _hold(self, action: Callable[[int], T]) -> T:
+        # A signal handler may raise at any line: what is held is left by the exits of `with`
+        # statements, none of which is Python's. No fork meanwhile, because the child would inherit
+        # the lock.
+        flags = os.O_RDWR | os.O_CREAT
+        with no_fork, io.FileIO(self._directory.open(self._path, flags), "r+") as file:
+            number = file.fileno()
+            try:
+                # Where the file was removed or moved, the next attempt finds a new one.
+                if not try_lock(number) or not is_at(self._path, number):
+                    raise Busy
+                return action(number)
+            finally:
+                # Closing it does that, too, but for copies in children that others have forked.
+                unlock(number)
+
+    def take(self, descriptor: int) -> int:
+        """The next token: above all that were ever taken. To be called by what `hold` calls.
 
         During one run of the system the file's last writer is seen by the next, so ``last``
         counts. After a power cut the file is as of SOME moment since its last fsync; its
@@ -125,22 +110,22 @@ class Tokens:
         follows ``reserved`` only behind the fsync, so a process killed before its fsync leaves a
         reservation that the next one makes again.
         """
-        boot, last, safe, reserved, others = self._read()
-        is_known = self._boot != UNKNOWN
-        if not is_known or boot != self._boot:
+        boot, last, safe, reserved, others = self._read(descriptor)
+        is_known = self._directory.boot != UNKNOWN
+        if not is_known or boot != self._directory.boot:
             last = safe = reserved
         token = last + 1
         if token > safe:
             # Without a boot id there is no telling whether `last` counts: each token is reserved.
             reserved = token + _RESERVED_TOKENS if is_known else token
-            self._write(last, safe, reserved, others)
-            to_disk(self._descriptor)
+            self._write(descriptor, last, safe, reserved, others)
+            to_disk(descriptor)
             safe = reserved
-        self._write(token, safe, reserved, others)
+        self._write(descriptor, token, safe, reserved, others)
         return token
 
-    def _read(self) -> tuple[str, int, int, int, list[str]]:
-        data = os.pread(self._descriptor, _MAX_BYTES, 0)
+    def _read(self, descriptor: int) -> tuple[str, int, int, int, list[str]]:
+        data = os.pread(descriptor, _MAX_BYTES, 0)
         if not data:
             # New, or its directory was removed. Starting from the clock, tokens go on growing then
             # too, unless more than a million a second were taken or the clock was set back.
@@ -157,7 +142,9 @@ class Tokens:
             "continue from the microseconds of the clock",
         )
 
-    def _write(self, last: int, safe: int, reserved: int, others: list[str]) -> None:
-        known = f"{VERSION} {self._boot} {last:019d} {safe:019d} {reserved:019d}"
-        if not overwrite(self._descriptor, seal(" ".join([known, *others]))):
+    def _write(
+        self, descriptor: int, last: int, safe: int, reserved: int, others: list[str]
+    ) -> None:
+        known = f"{VERSION} {self._directory.boot} {last:019d} {safe:019d} {reserved:019d}"
+        if not overwrite(descriptor, seal(" ".join([known, *others]))):
             raise BackendError(SERVICE, f"{self._path} could not be written")

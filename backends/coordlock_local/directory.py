@@ -10,8 +10,8 @@
     <root>/values/<session>-<entry id>    what that contender publishes (values.py)
     <root>/data                           what applications keep, in SQLite (data.py), with
     <root>/data.lock                      locked while a process reads or writes it
-    <root>/observed/<name>/               the pipes into which changes of that queue are written,
-    <root>/changes/<key or folder>/       and when that data does
+    <root>/observed/<name>/               the sessions into whose pipes changes of that queue are
+                                          written, or with a "+" before it of that key or folder
 
 A private directory (mode 0700, as are those made here) belongs to one user. One that an
 administrator made writable for a group (mode 2770) is shared by its members.
@@ -65,8 +65,7 @@ def _home() -> str:
     else:
         if home != "/" and os.path.isabs(home) and os.path.isdir(home):
             return home
-        what = "is the machine's top directory" if home == "/" else "is not there, or out of reach"
-        reason = f"{home!r}, the home of user {user}'s account, {what}"
+        reason = f"{home!r}, the home of user {user}'s account, is no directory of its own"
     raise ConfigurationError(
         f"no directory for local locks: {reason}: name a directory with local:///path, or set "
         "XDG_STATE_HOME"
@@ -93,7 +92,6 @@ class Directory:
         self.counter: Final = os.path.join(root, "counter")
         self.data: Final = os.path.join(root, "data")
         self.data_lock: Final = os.path.join(root, "data.lock")
-        self.changes: Final = os.path.join(root, "changes")
         self.sessions: Final = os.path.join(root, "sessions")
         self.queues: Final = os.path.join(root, "queues")
         self.pipes: Final = os.path.join(root, "pipes")
@@ -130,7 +128,7 @@ class Directory:
                 "coordinate machines with zookeeper:// or etcd://; or, if no other machine uses "
                 f"that file system, trust it with local://{root}?{_TRUSTING}"
             )
-        for path in ("sessions", "pipes", "queues", "values", "observed", "changes"):
+        for path in ("sessions", "pipes", "queues", "values", "observed"):
             _make(os.path.join(root, path), mode)
         if os.path.exists(os.path.join(root, "SESSIONS")):
             return cls(root, mode, folds=True)
@@ -153,7 +151,7 @@ class Directory:
         return f"{self.pipes}/{id}"
 
     def observers(self, name: str) -> str:
-        """Where pipes subscribe to changes of the queue whose file has this ``name``."""
+        """Where sessions subscribe to changes of the queue whose file has this ``name``."""
         return f"{self.observed}/{name}"
 
     def value(self, session: str, id: str) -> str:
@@ -161,8 +159,8 @@ class Directory:
         return f"{self.values}/{session}-{id}"
 
     def change(self, where: str) -> str:
-        """Where pipes subscribe to changes at ``where``, a key or, with a slash, a folder."""
-        return f"{self.changes}/{file_name(where, folds=self.folds)}"
+        """Where sessions subscribe to changes at ``where``, a key or, with a slash, a folder."""
+        return f"{self.observed}/+{file_name(where, folds=self.folds)}"
 
     def make(self, path: str) -> None:
         """Make the directory ``path`` in it, if it is not there."""

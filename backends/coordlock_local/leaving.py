@@ -15,7 +15,7 @@ from functools import lru_cache, partial
 
 from coordlock.model.claim import AnyClaim, Mode, Permit
 from coordlock.model.contender import Contender
-from coordlock_local.counter import Counter, Tokens
+from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory
 from coordlock_local.pipes import publish, send
 from coordlock_local.session import is_alive
@@ -24,19 +24,20 @@ from coordlock_local.slots import EVICTED, Slot, Slots, queued
 __all__ = ["evict", "leave", "tell_observers", "waiting"]
 
 
-def leave(directory: Directory, slot: Slot, id: str, own: Container[str]) -> bool:
-    """Remove this process's contender ``id`` from ``slot``; whether it was there. Idempotent.
+def leave(directory: Directory, contender: Contender, own: Container[str]) -> bool:
+    """Remove this process's ``contender``; whether it was there. Idempotent.
 
     ``own`` are the ids of this process's contenders.
     """
+    slot = Slot.of(contender)
     try:
         with Slots(directory, slot.path, os.O_RDWR) as slots:
             value = slots.get(slot.number)
             if value & ~EVICTED == slot.token:
-                slots.free(slot.number, id, own)
-            _tell(directory, slots, slot)
+                slots.free(slot.number, contender.id, own)
+            _tell(directory, slots, slot, contender)
             return value == slot.token
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return False
 
 
@@ -44,13 +45,13 @@ def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
     """Remove a contender of any session; whether it was there. Raises `Busy`."""
     slot = Slot.of(contender)
 
-    def mark(_: Tokens) -> bool:
+    def mark(_: int) -> bool:
         with Slots(directory, slot.path, os.O_RDWR) as slots:
             if slots.get(slot.number) != slot.token:
                 return False
             slots.mark(slot.number, slot.token)
             send(directory, contender.session, os.path.basename(slot.path))
-            _tell(directory, slots, slot)
+            _tell(directory, slots, slot, contender)
             return True
 
     try:
@@ -64,23 +65,19 @@ def tell_observers(directory: Directory, path: str) -> None:
     publish(directory, directory.observers(os.path.basename(path)))
 
 
-def _tell(directory: Directory, slots: Slots, slot: Slot) -> None:
-    """Tell all that wait for the contender that has left ``slot``."""
-    name = os.path.basename(slot.path)
+def _tell(directory: Directory, slots: Slots, slot: Slot, contender: Contender) -> None:
+    """Tell all that wait for ``contender``, which has left ``slot``."""
     index = slots.index()
     ordered = queued(index)
     ahead = bisect_right(ordered, slot.token)
-    # Where Ctrl-C came before, another may have the slot, and those behind look now and then.
-    contender = slots.contender(slot.number, slot.token) if ahead < len(ordered) else None
-    if contender is not None:
-        found = (slots.contender(index.index(token), token) for token in ordered[ahead:])
-        behind = (other for other in found if other is not None)  # else it has left, too
-        # The session learns of its own departures without a message.
-        told = {contender.session}
-        for session in waiting(contender.claim, ahead, behind, partial(_lives, directory)):
-            if session not in told:
-                told.add(session)
-                send(directory, session, name)
+    found = (slots.contender(index.index(token), token) for token in ordered[ahead:])
+    behind = (other for other in found if other is not None)  # else it has left, too
+    # The session learns of its own departures without a message.
+    told = {contender.session}
+    for session in waiting(contender.claim, ahead, behind, partial(_lives, directory)):
+        if session not in told:
+            told.add(session)
+            send(directory, session, os.path.basename(slot.path))
     tell_observers(directory, slot.path)
 
 

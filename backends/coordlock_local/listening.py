@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from contextlib import AbstractContextManager
-from typing import Any, Final, Protocol
+from typing import Final
 
 from coordlock.errors import BackendError
 from coordlock.runtime.log import Log
@@ -16,7 +16,7 @@ from coordlock_local.errors import Busy
 from coordlock_local.pipes import open_end
 from coordlock_local.session import LocalSession
 
-__all__ = ["Listener", "Part"]
+__all__ = ["Listener"]
 
 log = Log("coordlock.local")
 
@@ -31,36 +31,21 @@ _START_RETRY_S: Final = 0.02
 _LONGEST_JOIN_S: Final = 1.0
 
 
-class Part(Protocol):
-    """What a session listens for."""
-
-    def sessions(self) -> Iterable[str]:
-        """The other sessions whose ends matter. The lock is held."""
-
-    def look(self, names: set[str] | None) -> object:
-        """Look at what has one of ``names``, of a thing or of a session that has ended; or all."""
-
-
-class Listener:
-    """The thread of ``session``, which looks for ``part``.
+class Listener(ABC):
+    """The thread of ``session``.
 
     Other processes write into the session's pipe what has changed; a session whose process ends
     takes its pipe along. The thread also looks now and then, so no lost message loses a change.
 
-    Args:
-        lock: a reentrant lock of ``part``. Its holder calls `start`, `wake` after it has changed
-            which sessions matter, and reads `ends`.
-
     Attributes:
+        lock: its holder calls `start`, `wake` after it has changed which sessions matter, and reads
+            `ends`. Reentrant.
         closed: set when the thread is to end.
     """
 
-    def __init__(
-        self, session: LocalSession, part: Part, lock: AbstractContextManager[Any], name: str
-    ) -> None:
+    def __init__(self, session: LocalSession, name: str) -> None:
+        self.lock: Final = threading.RLock()
         self._session: Final = session
-        self._part: Final = part
-        self._lock: Final = lock
         self._name: Final = name
         #: The pipes of other sessions, open to see their ends; None for one that has ended.
         self.ends: Final[dict[str, Descriptor | None]] = {}
@@ -68,6 +53,14 @@ class Listener:
         self._thread: threading.Thread | None = None
         #: When everything is looked at next, and how long after that again.
         self._due, self._pause = 0.0, _INTERVAL_S
+
+    def sessions(self) -> Iterable[str]:
+        """The other sessions whose ends matter. The lock is held."""
+        return ()
+
+    @abstractmethod
+    def look(self, names: set[str] | None) -> None:
+        """Look at what has one of ``names``, of a thing or of a session that has ended; or all."""
 
     def start(self) -> None:
         """Start the thread, and the session if it is not. Idempotent.
@@ -105,9 +98,9 @@ class Listener:
                         log.debug("cannot start a session: %s", error)
                         self.closed.wait(_START_RETRY_S)
                 elif (names := self._names()) is not None:
-                    self._part.look(names)
+                    self.look(names)
                 else:
-                    self._part.look(None)
+                    self.look(None)
                     self._pause = min(2 * self._pause, _INTERVAL_S)
                     self._due = time.monotonic() + self._pause
         finally:
@@ -119,8 +112,8 @@ class Listener:
         """Wait for what has changed, and which sessions have ended; None for everything."""
         if time.monotonic() >= self._due:
             return None
-        with self._lock:
-            self._open_ends(dict.fromkeys(self._part.sessions()))
+        with self.lock:
+            self._open_ends(dict.fromkeys(self.sessions()))
             ends = {end.number: one for one, end in self.ends.items() if end is not None}
         assert self._session.pipe is not None
         try:

@@ -15,7 +15,7 @@ from typing import Final
 
 from coordlock.errors import BackendError
 from coordlock.runtime.shared_file import Descriptor, close_kept, keep_from_children
-from coordlock_local.counter import Counter, Tokens
+from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 from coordlock_local.flock import is_locked, try_lock
@@ -33,9 +33,7 @@ class LocalSession:
         self.counter: Final = Counter(directory)
         self._path = directory.session(self.id)
         #: Held while one of its contenders is removed, and while it ends. After either, another
-        #: contender may use the slot, which this session must then leave untouched. It is also held
-        #: while contenders are added: threads of a client that wait here don't take the interpreter
-        #: from each other at every system call.
+        #: contender may use the slot, which this session must then leave untouched.
         self.slots_lock: Final = threading.RLock()
         self._descriptor: Descriptor | None = None
         #: What others write into when this session may have to look; None until `start`.
@@ -49,7 +47,7 @@ class LocalSession:
         """
         return self.counter.hold(self._start)
 
-    def _start(self, _: Tokens) -> list[str]:
+    def _start(self, _: int) -> list[str]:
         others = os.listdir(self.directory.sessions)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
         descriptor = keep_from_children(partial(self.directory.open, self._path, flags))
@@ -74,18 +72,15 @@ class LocalSession:
         status = None if descriptor is None else descriptor.status()
         try:
             return status is not None and os.path.samestat(status, os.stat(self._path))
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return False
 
     def why_dead(self) -> str:
         """What has happened to the session's file, in words, where `is_alive` is false."""
         root, descriptor = self.directory.root, self._descriptor
         status = None if descriptor is None else descriptor.status()
-        if status is None:
-            return f"its file in {root} was closed"
-        if not status.st_nlink:
-            return f"its file in {root} was removed"
-        return f"{root} was moved, with its file, or is another directory now"
+        what = "closed" if status is None else "removed, or its directory was moved"
+        return f"its file in {root} was {what}"
 
     def end(self) -> None:
         """Remove the file and unlock it. Idempotent."""

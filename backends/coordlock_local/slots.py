@@ -2,10 +2,9 @@
 
 ::
 
-    page 0      the header: a line with what the file is, its version, the run of the operating
-                system and the queue's name
-    page 1      the index: for each of 512 slots 8 bytes, the token of its contender, or 0
-    512 pages   the records: for each slot a line with the contender's token, mode, ids and owner
+    page 0      the header: a line with what the file is, its version, and the queue's name
+    page 1      the index: for each of 64 slots 8 bytes, the token of its contender, or 0
+    64 pages    the records: for each slot a line with the contender's token, mode, ids and owner
 
 More indexes follow as they are needed, each with its records. Readers ignore further fields and
 lines.
@@ -26,8 +25,8 @@ A process that reads without the counter may read half of a token, or a slot tha
 takes over. So a token counts only if the record has the same token: the record was written before
 the index, and stays unchanged until the token has gone.
 
-Nothing is synchronized with the disk. After a power failure no owner lives, and the header shows
-that the file is of an earlier run.
+Nothing is synchronized with the disk. After a power failure no owner lives, and what is left of a
+contender counts for nothing.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterator
-from contextlib import suppress
+from collections.abc import Container
 from sys import byteorder
 from typing import Final, NamedTuple, Self
 
@@ -65,10 +63,9 @@ EVICTED: Final = 1 << 63
 _TITLE: Final = "coordlock-queue"
 #: A record is within one page of memory, so that neither SIGKILL nor a full disk can split it.
 _PAGE: Final = 4096
-_SLOTS: Final = 512
+#: Few, so that in most queues all of the index is soon read.
+_SLOTS: Final = 64
 _BLOCK_BYTES: Final = _PAGE * (1 + _SLOTS)
-#: Most of an index, which is free in most queues: `bytes.rstrip` alone would take 20 microseconds.
-_FREE_END: Final = bytes(_PAGE - 128)
 
 
 class Slot(NamedTuple):
@@ -98,10 +95,7 @@ class Slots:
         """Open ``path``; ``flags`` are those of open(2)."""
         #: The queue's name, as `read` has found it.
         self.name: str | None = None
-        #: Whether contenders may be added, as `read` has found it: else `begin` first.
-        self.ready = False
         self._path = path
-        self._boot = directory.boot
         self._descriptor = directory.open(path, flags)
 
     def __enter__(self) -> Self:
@@ -111,36 +105,41 @@ class Slots:
         os.close(self._descriptor)
 
     def read(self) -> list[int]:
-        """The index, up to the last slot that is not free.
+        """The index; empty for a file that is new, in which `begin` comes first.
 
-        Empty for a file that is new, or of an earlier run, and not `ready`. Raises `BackendError`
-        for a file that is none of coordlock's.
+        Raises `BackendError` for a file that is none of coordlock's.
         """
-        self.ready = self._is_current(os.pread(self._descriptor, _PAGE, 0))
-        return self.index() if self.ready else []
+        header = os.pread(self._descriptor, _PAGE, 0)
+        if header == bytes(len(header)):
+            return []
+        line, _, _ = header.partition(b"\n")
+        try:
+            title, version, escaped, *_ = unseal(line + b"\n").split(" ")
+        except ValueError:
+            title = version = escaped = ""
+        self.name = unescape(escaped)
+        if (title, version) != (_TITLE, VERSION):
+            raise BackendError(
+                SERVICE,
+                f"{self._path} is damaged, or no file of this release: delete it while no lock is "
+                "in use",
+            )
+        return self.index()
 
     def index(self) -> list[int]:
         """The index of a file that was `read` before, or in which a contender was found."""
         data = b""
-        while len(page := os.pread(self._descriptor, _PAGE, _entry(len(data) // 8))) == _PAGE:
+        size = 8 * _SLOTS
+        while len(page := os.pread(self._descriptor, size, _entry(len(data) // 8))) == size:
             data += page
-        end = len(data.removesuffix(_FREE_END).rstrip(b"\0"))
-        index = memoryview(data)[: end + -end % 8].cast("Q").tolist()
+        index = memoryview(data).cast("Q").tolist()
         # What an eviction leaves that met a release: a bit without a token.
         return [0 if value == EVICTED else value for value in index] if EVICTED in index else index
-
-    def former(self) -> Iterator[Contender]:
-        """Those contenders in a file of another run that can be read."""
-        for slot, token in enumerate(self.index()):
-            with suppress(BackendError):
-                contender = self.contender(slot, token & ~EVICTED) if token else None
-                if contender is not None:
-                    yield contender
 
     def begin(self, name: str) -> None:
         """Make it the file of the queue ``name``, without contenders."""
         os.ftruncate(self._descriptor, 0)
-        self._write(header(self._boot, name) + bytes(_PAGE), 0)
+        self._write(header(name) + bytes(_PAGE), 0)
 
     def add(self, slot: int, token: int, record: bytes) -> None:
         """Let a contender stand in the free ``slot``, with what `record` gives for it."""
@@ -181,10 +180,8 @@ class Slots:
         try:
             found, marker, id, session, owner = unseal(line + b"\n").split(" ", 4)
         except ValueError:
-            found = marker = id = session = owner = ""
+            return None
         if found != str(token):
-            if self.get(slot) == token:
-                raise _damaged(self._path)
             return None
         return Contender(
             id,
@@ -195,21 +192,6 @@ class Slots:
             session,
             Owner.decode(owner.encode()) if owners else None,
         )
-
-    def _is_current(self, header: bytes) -> bool:
-        """Whether it has a header, and one of this run of the operating system."""
-        if header == bytes(len(header)):
-            return False
-        line, _, _ = header.partition(b"\n")
-        try:
-            title, version, boot, escaped, *_ = unseal(line + b"\n").split(" ")
-        except ValueError:
-            title = version = boot = escaped = ""
-        self.name = unescape(escaped)
-        is_ours = (title, version) == (_TITLE, VERSION)
-        if not is_ours or (self.name is None and not escaped.startswith("@")):
-            raise _damaged(self._path)
-        return boot == self._boot
 
     def _write(self, data: bytes, offset: int) -> None:
         if os.pwrite(self._descriptor, data, offset) != len(data):
@@ -235,10 +217,9 @@ def record(token: int, entry: Entry, session: str) -> bytes:
     return line
 
 
-def header(boot: str, name: str) -> bytes:
-    """The header of the queue ``name`` in a run of the operating system."""
-    line = seal(f"{_TITLE} {VERSION} {boot} {escape(name)}")
-    return line.ljust(_PAGE, b"\0")
+def header(name: str) -> bytes:
+    """The header of the queue ``name``."""
+    return seal(f"{_TITLE} {VERSION} {escape(name)}").ljust(_PAGE, b"\0")
 
 
 def queued(index: list[int], below: int = EVICTED) -> list[int]:
@@ -252,7 +233,7 @@ def standing(directory: Directory, path: str) -> list[int]:
     try:
         with Slots(directory, path) as slots:
             return queued(slots.index())
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return []
 
 
@@ -261,12 +242,5 @@ def stands(directory: Directory, slot: Slot) -> bool:
     try:
         with Slots(directory, slot.path) as slots:
             return slots.get(slot.number) == slot.token
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         return False
-
-
-def _damaged(path: str) -> BackendError:
-    return BackendError(
-        SERVICE,
-        f"{path} is damaged, or no file of this release: delete it while no lock is in use",
-    )

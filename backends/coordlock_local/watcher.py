@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -37,7 +36,7 @@ class _Watched(Watched):
         self.queue = os.path.basename(self.slot.path)
 
 
-class Watcher:
+class Watcher(Listener):
     """Watches contenders of a directory on behalf of a session.
 
     Who leaves writes into the pipes of those that wait for it (`leave`); where the rule does not
@@ -45,18 +44,14 @@ class Watcher:
     alone decide.
     """
 
-    def __init__(self, session: LocalSession, died: Callable[[], object] = lambda: None) -> None:
-        """``died`` is called, perhaps repeatedly, while other processes find ``session`` dead."""
-        self._session: Final = session
-        self._died = died
+    def __init__(self, session: LocalSession, on_look: Callable[[], object]) -> None:
+        """``on_look`` is called before each look."""
+        super().__init__(session, "coordlock-local")
+        self._on_look = on_look
         self._directory: Final = session.directory
-        self._lock: Final = threading.RLock()
-        self._table: WatchTable[_Watched] = WatchTable(self._lock, self._unwatch)
-        #: What is watched, by what messages call its queue.
-        self._by_queue: dict[str, set[_Watched]] = {}
+        self._table: WatchTable[_Watched] = WatchTable(self.lock, self._unwatch)
         #: The queues of which all changes are reported.
         self._subscribed: set[str] = set()
-        self._listener: Final = Listener(session, self, self._lock, "coordlock-local")
 
     def watch(
         self,
@@ -72,19 +67,18 @@ class Watcher:
 
         Raises RuntimeError where no thread can be started.
         """
-        with self._lock:
-            if self._listener.closed.is_set():
+        with self.lock:
+            if self.closed.is_set():
                 return lambda: None
-            self._listener.start()
+            self.start()
             version = contender.version if changes else 0
             watched, watch = self._table.add(_Watched(contender), on_departure, waiters, version)
             session = contender.session
-            self._by_queue.setdefault(watched.queue, set()).add(watched)
             is_own = session == self._session.id
             if changes or not (is_own or _is_behind(waiters, watched.slot)):
                 self._subscribe(watched.queue)
-            if not is_own and session not in self._listener.ends:
-                self._listener.wake()
+            if not is_own and session not in self.ends:
+                self.wake()
         # After it listens, so that nothing falls between.
         self._look_at([watched])
         return watch
@@ -96,12 +90,19 @@ class Watcher:
 
     def close(self) -> None:
         """Call nothing any more, and end the thread."""
-        with self._lock:
-            self._listener.closed.set()
+        with self.lock:
+            self.closed.set()
             for queue in tuple(self._subscribed):
                 self._unsubscribe(queue)
             self._table.clear()
-        self._listener.close()
+        super().close()
+
+    def end(self) -> None:
+        """Close this, and end the session."""
+        try:
+            self.close()  # first: the thread reads the session's pipe
+        finally:
+            self._session.end()
 
     # With the lock held
 
@@ -112,16 +113,13 @@ class Watcher:
                 subscribe(self._directory, self._directory.observers(queue), self._session.id)
 
     def _unsubscribe(self, queue: str) -> None:
-        if queue in self._subscribed:
-            self._subscribed.discard(queue)
-            unsubscribe(self._directory.observers(queue), self._session.id)
+        self._subscribed.discard(queue)
+        unsubscribe(self._directory.observers(queue), self._session.id)
 
     def _unwatch(self, watched: _Watched) -> None:
-        beside = self._by_queue.get(watched.queue, set())
-        beside.discard(watched)
-        if not beside:
-            self._by_queue.pop(watched.queue, None)
-            self._unsubscribe(watched.queue)
+        queue, others = watched.queue, self._table.watched.values()
+        if queue in self._subscribed and all(other.queue != queue for other in others):
+            self._unsubscribe(queue)
 
     # For the listener
 
@@ -130,16 +128,15 @@ class Watcher:
         return sessions - {self._session.id}
 
     def look(self, names: set[str] | None) -> None:
-        if self._listener.closed.is_set():
+        if self.closed.is_set():
             return
-        if not self._session.is_alive():
-            self._died()
-        with self._lock:
-            watched = set(self._table.watched.values())
-            if names is not None:
-                queued = [self._by_queue.get(name, ()) for name in names]
-                ended = [one for one in watched if one.contender.session in names]
-                watched = set(ended).union(*queued)
+        self._on_look()
+        with self.lock:
+            watched = list(self._table.watched.values())
+        if names is not None:
+            watched = [
+                one for one in watched if not names.isdisjoint((one.queue, one.contender.session))
+            ]
         self._look_at(watched)
 
     def _look_at(self, watched: Collection[_Watched]) -> None:

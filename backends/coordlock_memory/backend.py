@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Final, Self, TypeVar, overload
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from coordlock.backend import (
     Backend,
@@ -24,7 +24,7 @@ from coordlock.backend import (
 from coordlock.backend.observers import Observers
 from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.model.contender import Contender, Entry, Snapshot
-from coordlock.runtime.clock import SystemTimers, Timer, Timers, soon
+from coordlock.runtime.clock import SystemTimers, Timers, sleep, soon
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.settings import Settings
 from coordlock_memory.faults import Fault, Faults
@@ -65,7 +65,7 @@ class MemoryBackend(Backend):
 
     def __init__(self, service: MemoryService, ttl: float, timers: Timers | None = None) -> None:
         self.service: Final = service
-        self.faults: Final = Faults()
+        self.faults: Final = Faults(self._break)
         self._ttl = ttl
         self._timers = timers or SystemTimers("coordlock-memory-network")
         self._session = ""
@@ -75,10 +75,7 @@ class MemoryBackend(Backend):
         self._observers = Observers(self, self._timers.clock, self._lock)
         #: What ends the reports of each place that is observed.
         self._reports: dict[Queue | str, Callable[[], None]] = {}
-        #: What is on its way, to be brought at once when this is closed.
-        self._due: list[Timer] = []
         self._closed = False
-        self.faults.on_turn(self._break)
         service.connected(self.faults)
 
     @classmethod
@@ -183,10 +180,6 @@ class MemoryBackend(Backend):
     def service_time(self) -> Promise[float | None]:
         return self._ask("service_time", lambda: self.service.time())
 
-    @overload
-    def follow(self, place: Queue, news: Callable[[], None]) -> Observation[Snapshot]: ...
-    @overload
-    def follow(self, place: str, news: Callable[[], None]) -> Observation[Listing]: ...
     def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
         look: Callable[[], Any]
         if isinstance(place, Queue):
@@ -205,9 +198,7 @@ class MemoryBackend(Backend):
         self._reports.pop(place)()
 
     def pause(self) -> Promise[None]:
-        promise: Promise[None] = Promise()
-        self._later(_PAUSE, partial(promise.resolve, None))
-        return promise
+        return sleep(self._timers, _PAUSE)
 
     def describe(self) -> Promise[ServiceInfo]:
         warnings = ("it coordinates this process only: for tests",)
@@ -224,8 +215,6 @@ class MemoryBackend(Backend):
             self.service.close(self._session)
         self.faults.heal()
         self._observers.close(BackendUnavailable("memory", "the connection is closed"))
-        for timer in self._due:
-            timer.fire()
         return resolved(None)
 
     def _uninterrupted(self, ask: Callable[[], Promise[T]]) -> Promise[T]:
@@ -296,7 +285,4 @@ class MemoryBackend(Backend):
             return failed(error)
 
     def _later(self, seconds: float, action: Callable[[], object]) -> None:
-        timer = self._timers.call_at(self._timers.clock.now() + seconds, action)
-        with self._lock:
-            self._due = [one for one in self._due if one.action is not None]
-            self._due.append(timer)
+        self._timers.call_at(self._timers.clock.now() + seconds, action)

@@ -24,12 +24,12 @@ class Faults:
             ones reorder departures.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, turned: Callable[[], object] = lambda: None) -> None:
+        """``turned`` is called when a partition begins, and when it ends."""
         self.latency: Callable[[], float] | None = None
         self._next: list[tuple[str, Fault]] = []
         self._held_back: list[Callable[[], object]] | None = None
-        #: Called when a partition begins, and when it ends.
-        self._turned: Callable[[], object] = lambda: None
+        self._turned = turned
 
     @property
     def partitioned(self) -> bool:
@@ -48,10 +48,6 @@ class Faults:
         for action in held_back:
             action()
         self._turned()
-
-    def on_turn(self, turned: Callable[[], object]) -> None:
-        """Let ``turned`` be called when a partition begins, and when it ends."""
-        self._turned = turned
 
     def hold_back(self, action: Callable[[], object]) -> bool:
         """Keep ``action`` for the end of the partition; False when there is none."""

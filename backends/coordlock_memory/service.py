@@ -8,6 +8,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from coordlock.backend import (
     Delete,
@@ -44,8 +45,8 @@ class _SessionRecord:
     id: str
     ttl: float
     on_loss: Callable[[str], object]
+    deadline: float
     expiry: Timer | None = None
-    deadline: float = 0.0
 
 
 @dataclass
@@ -55,10 +56,8 @@ class _State:
     sessions: dict[str, _SessionRecord] = field(default_factory=dict)
     queues: dict[str, dict[str, Contender]] = field(default_factory=dict)
     data: dict[str, VersionedValue] = field(default_factory=dict)
-    #: The keys of the data that lie in each folder.
-    folders: dict[str, set[str]] = field(default_factory=dict)
     #: What to call when a queue, or a key or folder of the data, has changed.
-    observers: dict[_Place, dict[int, Callable[[], None]]] = field(default_factory=dict)
+    observers: list[tuple[_Place, Callable[[], None]]] = field(default_factory=list)
 
 
 class MemoryService:
@@ -95,16 +94,17 @@ class MemoryService:
         with self._lock:
             if not self._state.sessions and self._given_timers is None:
                 self._timers = SystemTimers("coordlock-memory")
-            session = _SessionRecord(f"memory-{next(self._numbers)}", ttl, on_loss)
+            deadline = self._timers.clock.now() + ttl
+            session = _SessionRecord(f"memory-{next(self._numbers)}", ttl, on_loss, deadline)
             self._state.sessions[session.id] = session
-            self._extend(session)
+            self._expire(session)
         return session.id
 
     def heartbeat(self, id: str) -> float:
         """Extend the session; its time-to-live. Raises `SessionLost`."""
         with self._lock:
             session = self._session(id)
-            self._extend(session)
+            session.deadline = self._timers.clock.now() + session.ttl
             return session.ttl
 
     def enqueue(
@@ -130,15 +130,14 @@ class MemoryService:
             snapshots = tuple(map(self.snapshot, (entry.queue for entry in entries), found))
         for departure in gone:
             self._report(*departure)
-        self._tell(Queue(entry.queue) for entry in entries)
+        self._tell(*[Queue(entry.queue) for entry in entries])
         return snapshots
 
     def publish(self, contender: Contender, value: bytes, version: int) -> None:
         """Set the contender's value, unless it is set. Raises `Evicted`, `VersionMismatch`."""
         with self._lock:
             self._admit(contender)
-            queue = contender.key.rpartition("/")[0]
-            contenders = self._state.queues[queue]
+            contenders = self._state.queues[_queue(contender)]
             found = contenders[contender.key]
             if (found.version, found.value) == (version + 1, value):
                 return
@@ -152,20 +151,18 @@ class MemoryService:
             watched = self._watches.watched.get((found.key, found.order))
         if watched is not None:
             self._watches.report_value(watched, version + 1)
-        self._tell([Queue(queue)])
+        self._tell(Queue(_queue(contender)))
 
     def snapshot(self, queue: str, upto: Contender | None = None) -> Snapshot:
         """The queue, or no more of it before ``upto`` than the contract asks for."""
         with self._lock:
-            present = self._state.queues.get(queue, {})
-            contenders = tuple(present.values())
+            contenders = tuple(self._state.queues.get(queue, {}).values())
+            omitted = 0
             if upto is not None:
                 contenders = tuple([one for one in contenders if one.order <= upto.order])
-                same = present.get(upto.key)
-                window = upto.claim.window + (same is not None and same.order == upto.order)
+                window = upto.claim.window + (self._there(upto) is not None)
                 omitted = max(0, len(contenders) - window)
-                return Snapshot(queue, contenders[omitted:], self._revision, omitted)
-            return Snapshot(queue, contenders, self._revision)
+            return Snapshot(queue, contenders[omitted:], self._revision, omitted)
 
     def watch(
         self,
@@ -190,18 +187,9 @@ class MemoryService:
 
     def observe(self, place: _Place, changed: Callable[[], None]) -> Callable[[], None]:
         """Call ``changed`` after each change of ``place``; what ends that."""
-        number = next(self._numbers)
-        with self._lock:
-            self._state.observers.setdefault(place, {})[number] = changed
-
-        def end() -> None:
-            with self._lock:
-                observers = self._state.observers.get(place, {})
-                observers.pop(number, None)
-                if not observers:
-                    self._state.observers.pop(place, None)
-
-        return end
+        observer = place, changed
+        self._state.observers.append(observer)
+        return lambda: self._state.observers.remove(observer)
 
     def withdraw(self, entries: Sequence[Entry]) -> bool:
         """Remove the entries' contenders in one step, whatever their session.
@@ -238,14 +226,12 @@ class MemoryService:
             for one in written:
                 if isinstance(one, Put):
                     data[one.key] = VersionedValue(one.data, _version(data.get(one.key)) + 1)
-                    self._state.folders.setdefault(_folder(one.key), set()).add(one.key)
-                elif data.pop(one.key, None) is not None:
-                    self._leave_folder(one.key)
+                else:
+                    data.pop(one.key, None)
             revision = self._revision
             read = [one.key for one in operations if isinstance(one, Read)]
             values = {key: data[key] for key in read if key in data}
-        places = {place for one in written for place in (one.key, _folder(one.key))}
-        self._tell(places)
+        self._tell(*{place for one in written for place in (one.key, _folder(one.key))})
         return Written(revision, values=values)
 
     def read(self, where: str, guard: Contender | None = None) -> Listing:
@@ -256,23 +242,15 @@ class MemoryService:
         with self._lock:
             if guard is not None:
                 self._admit(guard)
-            data = self._state.data
-            keys = self._state.folders.get(where, ()) if where.endswith("/") else (where,)
-            found = {key: data[key] for key in sorted(keys) if key in data}
+            stored = sorted(self._state.data.items())
+            found = {key: value for key, value in stored if where in (key, _folder(key))}
             return Listing(found, self._revision)
 
     def names(self, folder: str, first: int | None = None, split: str = "") -> list[str]:
         """The names of the first keys in a folder, before ``split`` and from it on."""
-        with self._lock:
-            names = sorted(key.removeprefix(folder) for key in self._state.folders.get(folder, ()))
+        names = [key.removeprefix(folder) for key in self.read(folder).values]
         middle = bisect_left(names, split)
         return [*names[:middle][:first], *names[middle:][:first]]
-
-    def _leave_folder(self, key: str) -> None:
-        keys = self._state.folders[_folder(key)]
-        keys.remove(key)
-        if not keys:
-            del self._state.folders[_folder(key)]
 
     def queues(self) -> list[str]:
         """The queues that have contenders."""
@@ -286,31 +264,24 @@ class MemoryService:
 
     def expire(self, id: str, reason: str = "it expired") -> None:
         """End a session as its time-to-live would: its client is told, its contenders leave."""
-        session = self._end(id)
-        if session is not None:
-            session.on_loss(reason)
-            self._clear(session)
+        self._end(id, reason)
 
     def close(self, id: str) -> None:
         """End a session at its client's wish."""
-        session = self._end(id)
-        if session is not None:
-            self._clear(session)
+        self._end(id)
 
-    def _end(self, id: str) -> _SessionRecord | None:
+    def _end(self, id: str, reason: str = "") -> None:
         with self._lock:
             session = self._state.sessions.pop(id, None)
             if session is not None and session.expiry is not None:
                 session.expiry.cancel()
             idle = self._timers if not self._state.sessions and self._given_timers is None else None
+            queues = list(self._state.queues.values())
+            contenders = [one for queue in queues for one in queue.values() if one.session == id]
         if idle is not None:
             idle.close()
-        return session
-
-    def _clear(self, session: _SessionRecord) -> None:
-        with self._lock:
-            queues = list(self._state.queues.values())
-            contenders = [c for queue in queues for c in queue.values() if c.session == session.id]
+        if session is not None and reason:
+            session.on_loss(reason)
         for contender in contenders:
             self.remove(contender)
 
@@ -320,19 +291,14 @@ class MemoryService:
             raise SessionLost("memory", "it expired")
         return session
 
-    def _extend(self, session: _SessionRecord) -> None:
-        session.deadline = self._timers.clock.now() + session.ttl
-        if session.expiry is None:
-            session.expiry = self._timers.call_at(session.deadline, lambda: self._expire(session))
-
     def _expire(self, session: _SessionRecord) -> None:
+        """Expire it if it is time; else later: one timer per session, not one per heartbeat."""
         with self._lock:
-            late = self._timers.clock.now() >= session.deadline
-            if not late:
-                # It was extended since: one timer per session, not one per heartbeat.
-                expire = lambda: self._expire(session)  # noqa: E731
-                session.expiry = self._timers.call_at(session.deadline, expire)
-        if late:
+            is_late = self._timers.clock.now() >= session.deadline
+            if not is_late:
+                again = partial(self._expire, session)
+                session.expiry = self._timers.call_at(session.deadline, again)
+        if is_late:
             self.expire(session.id)
 
     def _add(self, session: str, entry: Entry, token: int) -> Contender:
@@ -353,7 +319,7 @@ class MemoryService:
 
     def _take(self, contender: Contender) -> _Departed | None:
         """Remove a contender, if it is there; the lock is held."""
-        queue = contender.key.rpartition("/")[0]
+        queue = _queue(contender)
         contenders = self._state.queues.get(queue, {})
         was_first = next(iter(contenders), None) == contender.key
         if (gone := contenders.pop(contender.key, None)) is None:
@@ -371,30 +337,31 @@ class MemoryService:
     def _report(self, gone: Contender, departure: Departure) -> None:
         if (watched := self._watches.watched.get((gone.key, gone.order))) is not None:
             self._watches.report(watched, lambda _: departure)
-        self._tell([Queue(gone.key.rpartition("/")[0])])
+        self._tell(Queue(_queue(gone)))
 
-    def _tell(self, places: Iterable[_Place]) -> None:
+    def _tell(self, *places: _Place) -> None:
         """Tell the observers of ``places``."""
-        if not self._state.observers:
-            return
-        with self._lock:
-            observers = [tuple(self._state.observers.get(one, {}).values()) for one in places]
-        for changed in itertools.chain(*observers):
-            changed()
+        for place, changed in self._state.observers.copy():
+            if place in places:
+                changed()
 
     def _there(self, contender: Contender) -> Contender | None:
-        found = self._state.queues.get(contender.key.rpartition("/")[0], {}).get(contender.key)
+        found = self._state.queues.get(_queue(contender), {}).get(contender.key)
         return found if found is not None and found.order == contender.order else None
 
     def _admit(self, contender: Contender) -> None:
         if self._there(contender) is None:
-            raise Evicted(contender.key.rpartition("/")[0])
+            raise Evicted(_queue(contender))
 
     def _find(self, queue: str, id: str) -> Contender | None:
         for one in self._state.queues.get(queue, {}).values():
             if one.id == id:
                 return one
         return None
+
+
+def _queue(contender: Contender) -> str:
+    return contender.key.rpartition("/")[0]
 
 
 def _version(stored: VersionedValue | None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import random
 from collections.abc import Callable
 
@@ -32,9 +33,9 @@ class VirtualTime:
         entry = (max(timer.when, self._now), next(self._numbers), timer, timers)
         heapq.heappush(self._heap, entry)
 
-    def step(self) -> bool:
-        """Move to the next timer and fire it; False when none is left."""
-        while self._heap:
+    def step(self, until: float = math.inf) -> bool:
+        """Move to the next timer and fire it; False when none is left that is due ``until``."""
+        while self._heap and self._heap[0][0] <= until:
             when, _, timer, timers = heapq.heappop(self._heap)
             if timer.action is None:
                 continue
@@ -46,14 +47,8 @@ class VirtualTime:
     def advance(self, seconds: float) -> None:
         """Let ``seconds`` pass, with all that happens in them."""
         until = self._now + seconds
-        while self._heap:
-            when, _, timer, _ = self._heap[0]
-            if timer.action is None:
-                heapq.heappop(self._heap)
-            elif when <= until:
-                self.step()
-            else:
-                break
+        while self.step(until):
+            pass
         self._now = until
 
     def flush(self, timers: VirtualTimers) -> None:

@@ -130,8 +130,8 @@ class OwnContenders:
         if answer is None or failed is not None:
             for asked in listed:
                 yield settled(asked)
-            self._parents.forget(paths)
             yield from self._parents.check(parents)
+            self._parents.forget(paths)
             if failed is not None and isinstance(failed[1], NodeExists):
                 # The marker: an earlier attempt took effect late.
                 return (yield from self._adopt(entries))

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from kazoo.protocol.serialization import Create
 
+from coordlock.errors import BackendError
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise
-from coordlock_zookeeper.errors import NodeExists
+from coordlock_zookeeper.errors import SERVICE, NodeExists
 from coordlock_zookeeper.requests import Answer, CreateContainer, Requests
 
 __all__ = ["Parents"]
@@ -31,6 +32,7 @@ class Parents:
 
     def __init__(self, requests: Requests, root: str, acl: Sequence[Any]) -> None:
         self._ask = requests.ask
+        self._chroot = requests.chroot
         self._root = root
         self._acl = acl
         #: The queues' nodes that exist as far as known, and "" for the root.
@@ -48,11 +50,14 @@ class Parents:
         created.append(self._ask(CreateContainer, queue, b"", self._acl, _CONTAINER))
         return created
 
-    def check(self, created: Iterable[Promise[Answer]]) -> Steps[None]:
+    def check(self, created: Sequence[Promise[Answer]]) -> Steps[None]:
         """Raise why ``created`` could not be made, unless another attempt may succeed."""
         for answer in created:
             with suppress(NodeExists):
-                yield answer
+                made, _ = yield answer
+                if made is None and answer is created[0] and "" not in self._known:
+                    # It is at the top of what this client sees.
+                    raise BackendError(SERVICE, f"the chroot {self._chroot} does not exist")
 
     def remember(self, queues: Iterable[str]) -> None:
         """The nodes ``queues`` exist."""

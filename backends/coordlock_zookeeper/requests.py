@@ -48,10 +48,14 @@ class Requests:
         client: the `KazooClient`.
         call: sends a request without blocking, and has its answer put into an object like kazoo's
             ``AsyncResult``.
+
+    Attributes:
+        chroot: the node below which a given client has all paths; empty for none.
     """
 
     def __init__(self, client: Any, call: Callable[[Any, Any], object] | None = None) -> None:
         self._client = client
+        self.chroot: Final[str] = client.chroot
         self._call = client._call if call is None else call
 
     @property
@@ -61,7 +65,7 @@ class Requests:
 
     def made(self, kind: Any, path: str, *arguments: object) -> Any:
         """A request of one of kazoo's kinds, which all begin with a path."""
-        chroot = self._client.chroot
+        chroot = self.chroot
         return kind(f"{chroot}{path}".removesuffix("/") if chroot else path, *arguments)
 
     def ask(self, kind: Any, path: str, *arguments: object) -> Promise[Answer]:

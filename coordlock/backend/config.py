@@ -60,8 +60,9 @@ def configure(target: Target = None, options: Mapping[str, object] | None = None
     elif options:
         raise ConfigurationError("Settings take no further options: use dataclasses.replace")
     else:
-        settings = target
-        _check_place(settings)
+        port = backend_for_scheme(target.scheme).default_port
+        root, hosts = _root(target.root or None, ""), _hosts(target.hosts, port)
+        settings = replace(target, root=root, hosts=hosts)
     _check_reach(settings)
     return settings
 
@@ -131,9 +132,9 @@ def _settings(target: object, given: dict[str, object]) -> Settings:
     try:
         settings = _from_mapping(found | given)
     except ConfigurationError as error:
-        if origin and type(error) is ConfigurationError and not _is_sound(found, given):
-            raise ConfigurationError(f"{origin}: {error.problem}") from None
-        raise
+        if origin in ("", DEFAULT_ORIGIN) or type(error) is not ConfigurationError:
+            raise
+        raise ConfigurationError(f"{error.problem} (configured by {origin})") from None
     is_chosen = any(key in given for key in _CHOICE)
     return replace(settings, origin="" if is_chosen else origin)
 
@@ -160,28 +161,6 @@ def _check_reach(settings: Settings) -> None:
             f"{settings.scheme}:// ({origin}) reach only one {reach}: "
             f"configure another service, such as COORDLOCK_URL={_EXAMPLES[wanted]}"
         )
-
-
-def _check_place(settings: Settings) -> None:
-    """Raise `ConfigurationError` where settings made by hand spell their place in another way."""
-    port = backend_for_scheme(settings.scheme).default_port
-    root = _root(settings.root or None, settings.root)
-    for name, given, needed in (
-        ("root", settings.root, root),
-        ("hosts", settings.hosts, _hosts(settings.hosts, port)),
-    ):
-        if given != needed:
-            raise ConfigurationError(f"Settings.{name} must be {needed!r}, not {given!r}")
-
-
-def _is_sound(found: Mapping[str, Any], given: Mapping[str, Any]) -> bool:
-    """Whether what was found is right by itself, for the service that is ``given``, if any."""
-    service = {key: given[key] for key in _CHOICE if key in given}
-    try:
-        _from_mapping({**found, **service})
-    except ConfigurationError:
-        return False
-    return True
 
 
 def _table(value: object, origin: str) -> dict[str, Any]:

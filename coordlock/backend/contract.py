@@ -31,19 +31,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, overload
+from typing import Any, ClassVar, Protocol, Self, overload
 
 from coordlock.backend.capabilities import Capabilities, Capability, reason_for
+from coordlock.backend.data import Listing, Operation, Written
+from coordlock.backend.observation import Observation, Queue
 from coordlock.errors import Unsupported
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.model.handover import Departure
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.promise import Promise, all_of, resolved
 from coordlock.settings import Option, Settings
-
-if TYPE_CHECKING:  # most programs need neither
-    from coordlock.backend.data import Listing, Operation, Written
-    from coordlock.backend.observation import Observation, Queue
 
 __all__ = ["Backend", "ServiceInfo", "SessionInfo", "SessionListener"]
 

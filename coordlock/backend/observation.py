@@ -106,10 +106,13 @@ class Observation(Generic[S]):
     # For backends
 
     def show(self, state: S) -> None:
-        """Take ``state`` for the newest, which it is known to be; an older one is left out."""
+        """Take ``state`` for the newest, which it is known to be; an older one is left out.
+
+        After a gap, a smaller revision is newer: the service was restored from a backup.
+        """
         with self._lock:
-            newest = self._view.state
-            if self._over or (newest is not None and state.revision < newest.revision):
+            newest, is_stale = self._view.state, self._view.stale_since is not None
+            if self._over or not (is_stale or newest is None or state.revision >= newest.revision):
                 return
             self._view = View(state, None)
         self._news()

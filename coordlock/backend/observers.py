@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, Final, Protocol
 
+from coordlock.backend.data import Listing
 from coordlock.backend.observation import Observation, View
 from coordlock.errors import BackendError, BackendUnavailable, ClientClosed, CoordlockError
 from coordlock.runtime.clock import Clock
@@ -91,8 +92,6 @@ def _show(view: View[Any], observation: Observation[Any]) -> None:
 
 
 def _nothing() -> Promise[Any]:
-    from coordlock.backend.data import Listing
-
     return resolved(Listing({}, 0))
 
 

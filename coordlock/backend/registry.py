@@ -90,19 +90,15 @@ def _check_threads() -> None:
 
 def _load(name: str, place: str) -> type[Backend]:
     _check_threads()
-    module, _, attributes = place.partition("[")[0].replace(" ", "").partition(":")
+    module, _, attribute = place.partition(":")
     try:
         __import__(module)
-        backend: object = sys.modules[module]
-        for attribute in filter(None, attributes.split(".")):
-            backend = getattr(backend, attribute)
-    except AttributeError as error:
-        raise ConfigurationError(f"{place!r}, the backend {name!r}: {error}") from error
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == module.partition(".")[0]:
             raise  # not a dependency that is missing, but a part of the backend itself
         problem = f"the backend {name!r} needs {error.name}"
         raise ConfigurationError.missing(problem, name) from error
+    backend: object = getattr(sys.modules[module], attribute, None)
     if not (isinstance(backend, type) and issubclass(backend, Backend)):
         raise ConfigurationError(
             f"{place!r} is registered as a backend, but is not a Backend class"

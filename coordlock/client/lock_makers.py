@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from coordlock.locks.several import AsyncMultiLock, MultiLock
     from coordlock.locks.upgradeable import AsyncUpgradeableLock, UpgradeableLock
 
-__all__ = ["AsyncLocks", "Locks"]
+__all__ = ["AsyncLocks", "Locks", "Maker"]
 
 LockT = TypeVar("LockT", Lock, AsyncLock)
 ReentrantLockT = TypeVar("ReentrantLockT", "ReentrantLock", "AsyncReentrantLock")
@@ -30,17 +30,21 @@ KeyedLockT = TypeVar("KeyedLockT", "KeyedLock[Never]", "AsyncKeyedLock[Never]")
 SkippingLockT = TypeVar("SkippingLockT", "KeyedLock[None]", "AsyncKeyedLock[None]")
 
 
-class _Makers(
-    Resident,
-    Generic[LockT, ReentrantLockT, UpgradeableLockT, MultiLockT, KeyedLockT, SkippingLockT],
-):
-    """The methods that make locks, of both clients. They send nothing."""
+class Maker(Resident):
+    """What makes the objects of a client, for threads or for asyncio."""
 
     _access: Access
 
     def _kind(self, sync: type, asynchronous: type) -> Any:
         """The one of the two that is for this client."""
         raise NotImplementedError
+
+
+class _Makers(
+    Maker,
+    Generic[LockT, ReentrantLockT, UpgradeableLockT, MultiLockT, KeyedLockT, SkippingLockT],
+):
+    """The methods that make locks, of both clients. They send nothing."""
 
     def _options(self, *given: Any) -> AcquireOptions:
         return AcquireOptions.of(self._access.settings, *given)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from coordlock.kernel.access import Access
-from coordlock.runtime.guards import Resident
+from coordlock.client.lock_makers import Maker
 from coordlock.settings import DEFAULT, Duration, Timeout
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ DoubleBarrierT = TypeVar("DoubleBarrierT", "DoubleBarrier", "AsyncDoubleBarrier"
 
 
 class _Makers(
-    Resident,
+    Maker,
     Generic[
         ElectionT,
         GroupT,
@@ -60,12 +59,6 @@ class _Makers(
     ],
 ):
     """The methods that make recipes, of both clients. They send nothing."""
-
-    _access: Access
-
-    def _kind(self, sync: type, asynchronous: type) -> Any:
-        """The one of the two that is for this client."""
-        raise NotImplementedError
 
     def election(
         self,

@@ -21,7 +21,7 @@ from coordlock.kernel.retry import retried
 from coordlock.kernel.ticket import Ticket
 from coordlock.model.admission import blockers, mismatch, newcomer, omits_blockers
 from coordlock.model.claim import AnyClaim, Permit
-from coordlock.model.contender import Announcement, Contender, Snapshot, are_same
+from coordlock.model.contender import Announcement, Contender, Snapshot, find_same
 from coordlock.model.handover import Departure, after
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import within
@@ -166,9 +166,8 @@ class _Acquisition:
         """Wait until a contender in ``blocked_by`` has left; which have, and what that proves."""
         tickets, pairs = self.engine.tickets, zip(queues, blocked_by, strict=True)
         blockers = {blocker: snapshot.revision for snapshot, some in pairs for blocker in some}
-        for blocker in blockers:
-            if blocker not in self.own:  # now, because tickets are forgotten when they are gone
-                self.own[blocker] = tickets.own(blocker)
+        for blocker in blockers:  # now, because tickets are forgotten when they are gone
+            self.own.setdefault(blocker, tickets.own(blocker))
         departure = ticket.departure(queues, blockers)
         yield from self.report.ask_before_deadline(departure, ticket)
         yield departure
@@ -190,7 +189,7 @@ class _Acquisition:
             is_own = blocker.session and blocker.session == ticket.contenders[0].session
             return Departure.UNORDERED if is_own else departure
         # Not by its id: a late attempt may have made another contender of the same entry.
-        if not own.is_leaving or own.own(blocker) is None:
+        if not own.is_leaving or find_same(blocker, own.contenders) is None:
             return Departure.UNORDERED
         yield within(self.engine.timers, ticket.unless_lost(own.withdraw()), ANSWER_TIMEOUT_S)
         if not own.removed_alone:
@@ -208,7 +207,7 @@ class _Acquisition:
 
         queues = yield from retried(read, self.engine.timers, pause=ticket.pause)
         for snapshot, me in zip(queues, ticket.contenders, strict=True):
-            if not any(are_same(contender, me) for contender in snapshot.contenders):
+            if find_same(me, snapshot.contenders) is None:
                 raise Evicted(self.report.called or snapshot.queue)
         yield from self._check_kind(queues, ticket.contenders)
         return queues
@@ -255,11 +254,7 @@ class _Acquisition:
             if ticket.contenders:
                 return queues
             mine = tuple(map(newcomer, ticket.entries))
-            self.report.note_wait(ticket, mine, queues, list(map(blockers, queues, mine)))
-            if self.once:
-                raise self.report.timeout_error()
-            if ENDING.reason is not None:
-                raise Cancelled(ENDING.reason)
+            yield from self._may_wait(ticket, mine, queues, list(map(blockers, queues, mine)))
             yield ticket.pause(self.engine.timers.jitter(pause))
             pause = min(2 * pause, longest)
 

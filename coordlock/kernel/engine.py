@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from coordlock.backend import Backend
@@ -120,7 +121,7 @@ class Engine:
         return one.hosts == two.hosts or not set(one.hosts).isdisjoint(two.hosts)
 
     def check(self) -> None:
-        """Raise `ClientClosed` or `ClientClosed` if the engine can no longer be used."""
+        """Raise `ClientClosed` if the engine can no longer be used."""
         if PROCESS.id != self._pid:
             raise ClientClosed(
                 f"this client belongs to the parent process {self._pid}: connect in the child, or "
@@ -153,11 +154,12 @@ class Engine:
 
     def first_session(self) -> Steps[None]:
         """Open a session where none was open so far. Raises what `session` raises."""
-        self.check()
-        if self.settings.fail_fast:
-            self._refuse_in_outage()
         if self.sessions.latest is None:
             yield from self.session()
+        else:
+            self.check()
+            if self.settings.fail_fast:
+                self._refuse_in_outage()
 
     def session(self) -> Steps[Session]:
         """The live session; opens one where there is none, once for all callers.
@@ -298,27 +300,17 @@ class Engine:
         def call() -> None:
             try:
                 action()
-            except BaseException as error:
-                # SystemExit too: it ends a thread, and this one calls others.
-                if not (isinstance(error, Exception) or self.callbacks.has_thread):
-                    raise  # Ctrl-C, where no thread can be started
+            except (Exception, SystemExit):  # which would only end the thread
                 log.exception("a callback failed")
 
-        was_stuck = self.callbacks.is_stuck
+        self._run_callbacks(call)
+
+    def _run_callbacks(self, call: Callable[[], object]) -> None:
         self.callbacks.run(call)
-        if self.callbacks.is_stuck and not was_stuck:
-            self._retry_callbacks()
-
-    def _retry_callbacks(self) -> None:
-        """Try again soon: no thread can be started for them, and this one must not wait."""
-
-        def retry() -> None:
-            self.callbacks.run(lambda: None)
-            if self.callbacks.is_stuck:
-                self._retry_callbacks()
-
-        with suppress(ClientClosed):  # whose close makes them
-            self.timers.call_at(self.clock.now() + _CALLBACK_PAUSE_S, retry)
+        if self.callbacks.is_stuck:  # no thread can be started for them, and this must not wait
+            again = partial(self._run_callbacks, lambda: None)
+            with suppress(ClientClosed):  # whose close makes them
+                self.timers.call_at(self.clock.now() + _CALLBACK_PAUSE_S, again)
 
     def deadline(self, seconds: float | None) -> Deadline | None:
         """The moment ``seconds`` from now; None stays None, which is never."""

@@ -56,12 +56,8 @@ class Report:
     _once: bool
     _deadline: Deadline | None
     _started: float
-    #: The queue that is waited for, once that is known.
-    _blocked: str | None = None
-    #: How many stood before it at the latest reading, and of these behind the nearest blocker.
-    _position: int | None = None
-    _between: int = 0
-    _blocker: Contender | None = None
+    #: Once it waits: its contender, the queue at the latest reading, and the nearest blocker.
+    _wait: tuple[Contender, Snapshot, Contender] | None = None
     _answer: Promise[Snapshot] | None = None
     _warns: bool = False
     recording: Recording | None = None
@@ -74,7 +70,7 @@ class Report:
     @property
     def _queue(self) -> str:
         """The queue that is waited for; all of them, until that is known."""
-        return self._blocked or joined(self._claims)
+        return joined(self._claims) if self._wait is None else self._wait[1].queue
 
     def record(self, kind: str) -> None:
         """Record the call, of a lock of this ``kind``, and what comes of it."""
@@ -96,18 +92,13 @@ class Report:
         blocked_by: Iterable[tuple[Contender, ...]],
     ) -> None:
         """``ticket``, whose contenders are ``mine``, must wait for ``blocked_by``."""
-        every = zip(ticket.entries, mine, queues, blocked_by, strict=True)
-        blocked = [facts for facts in every if facts[3]]
-        entry, me, snapshot, ahead = blocked[0]
-        blocker = ahead[-1]
-        self._blocked, self._blocker, self._position = entry.queue, blocker, _position(snapshot, me)
+        every = zip(mine, queues, blocked_by, strict=True)
+        me, queue, ahead = next(facts for facts in every if facts[2])
+        self._wait = me, queue, ahead[-1]
         if self.recording is not None:
-            self.recording.waits(self._position, once=self._once)
+            self.recording.waits(_position(queue, me), once=self._once)
         if not self._once:
-            ticket.waits_for(entry.queue, blocker)
-        self._between = len(
-            [contender for contender in snapshot.before(me) if contender.order > blocker.order]
-        )
+            ticket.waits_for(queue.queue, ahead[-1])
 
     def ask_before_deadline(self, departure: Promise[None], ticket: Ticket) -> Steps[None]:
         """Wait for ``departure`` until the deadline is near; then ask who is ahead of ``ticket``.
@@ -121,10 +112,9 @@ class Report:
         if self._deadline is not None and not departure.done():
             left = self._deadline.remaining() - ANSWER_TIMEOUT_S
             yield within(self._engine.timers, departure, left)
-            if not departure.done() and self._answer is None:
-                self._answer = self._engine.backend.snapshot(
-                    self._queue, self._blocker, owners=True
-                )
+            if not departure.done() and self._answer is None and self._wait is not None:
+                _, queue, blocker = self._wait
+                self._answer = self._engine.backend.snapshot(queue.queue, blocker, owners=True)
 
     def timeout_error(self) -> AcquireTimeout:
         """The error of a call that asked once, or waited in vain, at a lock that is held."""
@@ -162,7 +152,7 @@ class Report:
         self, late: DeadlineReached, ticket: Ticket | None
     ) -> BackendUnavailable | None:
         """At the deadline, the error for a service that is silent; None for one that answers."""
-        if self._position is None:
+        if self._wait is None:
             return self._engine.silent(late)
         if self._once:
             return None
@@ -183,26 +173,19 @@ class Report:
 
         That answer shows the queue up to the nearest blocker alone.
         """
-        position, answer = self._position, self._answer
-        if (
-            position is None
-            or answer is None
-            or not answer.done()
-            or answer.exception() is not None
-        ):
+        if self._wait is None:
+            return None
+        me, queue, blocker = self._wait
+        position = _position(queue, me)
+        if (answer := _answered(self._answer)) is None:
             return position
-        queue = answer.result()
+        behind = position - _position(queue, blocker) - 1
         # If the answer lists nobody, the blocker has just left, and its departure is on its way.
-        return max(1, min(position, queue.omitted + len(queue.contenders) + self._between))
+        return max(1, min(position, answer.omitted + len(answer.contenders) + behind))
 
     def _described(self) -> str | None:
         """The contender that is waited for, with its owner if that is known."""
-        ahead, answer = self._blocker, self._answer
-        if ahead is None:
-            return None
-        if answer is not None and answer.done() and answer.exception() is None:
-            ahead = answer.result().find(ahead.id) or ahead
-        return str(ahead)
+        return None if self._wait is None else str(_known(self._wait[2], self._answer))
 
     def _own_grant(self) -> Ticket | None:
         """The caller's own grant of this lock, where it is what the caller waits for."""
@@ -246,6 +229,17 @@ def identified(engine: Engine, queue: str, contender: Contender) -> Steps[Conten
     answer = engine.backend.snapshot(queue, contender, owners=True)
     with suppress(DeadlineReached):
         yield within(engine.timers, answer, ANSWER_TIMEOUT_S)
-    if answer.done() and answer.exception() is None:
-        return answer.result().find(contender.id) or contender
-    return contender
+    return _known(contender, answer)
+
+
+def _known(contender: Contender, answer: Promise[Snapshot] | None) -> Contender:
+    """``contender`` as the ``answer`` shows it, if it has come and does."""
+    found = _answered(answer)
+    return contender if found is None else found.find(contender.id) or contender
+
+
+def _answered(answer: Promise[Snapshot] | None) -> Snapshot | None:
+    """What the service has answered, if it has."""
+    if answer is None or not answer.done() or answer.exception() is not None:
+        return None
+    return answer.result()

@@ -88,8 +88,12 @@ class Session:
     _suspected: float = -math.inf
     #: Since when it has been free of doubt, by the timers' clock.
     good_since: float = math.inf
-    _sent: float = -math.inf
-    _deadline: float = math.inf
+    #: How many grants were lost with it so far.
+    losses: int = 0
+    #: When the last heartbeat that the service acknowledged was sent, by the timers' clock.
+    answered: float = -math.inf
+    #: When it ends unless another heartbeat is acknowledged, by the timers' clock.
+    deadline: float = math.inf
     _end: CoordlockError | None = None
     _is_reported: bool = False
     #: The probe that is yet to be sent, and when the one before was.
@@ -117,26 +121,16 @@ class Session:
     @property
     def ended(self) -> CoordlockError | None:
         """Why the session ended, or None while it lives. Looks at the clock, not only at timers."""
-        if self._end is None and self._timers.clock.now() >= self._deadline:
+        if self._end is None and self._timers.clock.now() >= self.deadline:
             self.end(self._too_late())
         return self._end
-
-    @property
-    def answered(self) -> float:
-        """When the last heartbeat that the service acknowledged was sent, by the timers' clock."""
-        return self._sent
-
-    @property
-    def deadline(self) -> float:
-        """When it ends unless another heartbeat is acknowledged, by the timers' clock."""
-        return self._deadline
 
     @property
     def remaining(self) -> float:
         """Seconds until the deadline: infinite where sessions have none, 0 after the end."""
         if self.ended is not None:
             return 0.0
-        return max(0.0, self._deadline - self._timers.clock.now())
+        return max(0.0, self.deadline - self._timers.clock.now())
 
     @property
     def is_away(self) -> bool:
@@ -254,7 +248,7 @@ class Session:
             scheme = self._backend.scheme
             RECORDER.record(HeartbeatAnswered(self._tickets.client, scheme, took, kind))
         if error is None:
-            doubted, answered = self.suspicion is not None, self._sent
+            doubted, answered = self.suspicion is not None, self.answered
             self._renew(sent, future.result())
             answer.resolve(future.result())
             if doubted:
@@ -288,12 +282,12 @@ class Session:
 
     def _renew(self, sent: float, ttl: float) -> None:
         with self._lock:
-            too_late = self._timers.clock.now() >= self._deadline
-            if self._end is not None or too_late or sent < self._sent:
+            too_late = self._timers.clock.now() >= self.deadline
+            if self._end is not None or too_late or sent < self.answered:
                 return
             if self.suspicion is not None or self.good_since == math.inf:
                 self.suspicion, self.good_since = None, sent
-            self._sent, self.ttl, self._deadline = sent, ttl, sent + ttl
+            self.answered, self.ttl, self.deadline = sent, ttl, sent + ttl
             self._schedule(sent + self._until_next_beat())
 
     def _until_next_beat(self) -> float:
@@ -305,7 +299,7 @@ class Session:
         """Have `_beat_on_time` called at ``when``, or at the deadline, which ends the session."""
         if self._next_beat is not None:
             self._next_beat.cancel()
-        when = min(when, self._deadline)
+        when = min(when, self.deadline)
         if self._end is None and when < math.inf:
             self._next_beat = self._timers.call_at(when, self._beat_on_time)
 
@@ -313,7 +307,7 @@ class Session:
         if self.ended is not None:
             return
         now = self._timers.clock.now()
-        if now - self._sent > 1.5 * self._until_next_beat():  # the last has no answer
+        if now - self.answered > 1.5 * self._until_next_beat():  # the last has no answer
             self.suspect("heartbeats are not acknowledged")
         with self._lock:
             # The next one is due whether this one is answered or not.

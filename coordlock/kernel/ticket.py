@@ -15,7 +15,7 @@ from coordlock.errors import ClientClosed, CoordlockError, Evicted, LockLost, Se
 from coordlock.kernel.removal import ANSWERED, Removable
 from coordlock.kernel.retry import retried
 from coordlock.model.admission import is_blocked
-from coordlock.model.contender import Contender, Snapshot, are_same
+from coordlock.model.contender import Contender, Snapshot
 from coordlock.model.names import joined
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import Timer, Timers, sleep
@@ -103,10 +103,6 @@ class Ticket(Removable):
             self._waiting = Waiting(self._backend, queues, self.contenders)
         return self._waiting
 
-    def own(self, contender: Contender) -> Contender | None:
-        """What is kept of ``contender``, where it is one of this ticket's own."""
-        return next((mine for mine in self.contenders if are_same(mine, contender)), None)
-
     # Its way through the queues
 
     def enqueue(self, *, unless_blocked: bool = False) -> Steps[tuple[Snapshot, ...]]:
@@ -182,7 +178,10 @@ class Ticket(Removable):
             self._awaited = None  # it has been answered, and need not be kept
         self.check()
         if self._stop_watching is None and self._backend.capabilities.ordered:
-            self._watch_late(snapshots)
+            when = self._timers.clock.now() + _WATCH_DELAY_S
+            with suppress(ClientClosed):
+                timer = self._timers.call_at(when, partial(self._watch, snapshots))
+                self._stop_watching = timer.cancel
 
     # Its loss
 
@@ -257,12 +256,6 @@ class Ticket(Removable):
             else:
                 self.lose(copy(ended))
                 self.session.recovered()  # the service is there
-
-    def _watch_late(self, snapshots: Sequence[Snapshot]) -> None:
-        when = self._timers.clock.now() + _WATCH_DELAY_S
-        with suppress(ClientClosed):
-            timer = self._timers.call_at(when, partial(self._watch, snapshots))
-            self._stop_watching = timer.cancel
 
     def _watch(self, snapshots: Iterable[Snapshot]) -> None:
         """Watch the ticket's own contenders for departures after the ``snapshots``. Idempotent."""

@@ -21,7 +21,7 @@ from copy import copy
 from functools import partial
 from typing import Final
 
-from coordlock.errors import ClientClosed, CoordlockError, Evicted, LockLost
+from coordlock.errors import ClientClosed, CoordlockError, Evicted, LockLost, SessionLost
 from coordlock.kernel.session import Session
 from coordlock.kernel.ticket import HoldLimit, Ticket
 from coordlock.model.contender import Contender, Snapshot
@@ -41,9 +41,8 @@ _LOSS_GRACE_S: Final = 0.2
 SWEEP_PAUSE_S: Final = 5.0
 #: A wait that lasts longer is logged, once.
 _LONG_WAIT_S: Final = 10.0
-#: How many lines about losses are written in how many seconds at most.
+#: How many of the grants that a session takes along have a line in the log.
 _MOST_LINES: Final = 20
-_WINDOW_S: Final = 10.0
 
 
 class Tickets:
@@ -52,7 +51,6 @@ class Tickets:
     def __init__(self, service: object, timers: Timers, ttl: float, client: int) -> None:
         """The log shows ``service`` as the place where a loss happened; events, ``client``."""
         self.client: Final = client
-        self._log: Final = TicketLog()
         self._service: Final = service
         self._timers: Final = timers
         # Reentrant: a signal handler, or a finalizer in a collection of garbage, may release a lock
@@ -216,7 +214,6 @@ class Tickets:
             except Exception:
                 log.exception("a withdrawal failed, and is repeated")
             self._log_long_wait(ticket)
-        self._log.flush()
         if self._by_id and self._timer is None:
             self._sweep_later()
 
@@ -228,7 +225,10 @@ class Tickets:
             return
         # An idle worker of a work queue has lost nothing; a `LockLost` ends what is at work.
         if is_held(ticket) or isinstance(error, LockLost):
-            self._log.lost(ticket, error, self._timers.clock.now())
+            if isinstance(error, SessionLost):
+                ticket.session.losses += 1
+            if ticket.session.losses <= _MOST_LINES:
+                _log_loss(ticket, error)
 
     def _log_long_wait(self, ticket: Ticket) -> None:
         if ticket.blocker is None or ticket.waits_since is None or ticket.is_leaving:
@@ -270,45 +270,24 @@ def is_held(ticket: Ticket) -> bool:
     return ticket.granted_at is not None and not is_plumbing(ticket.kind)
 
 
-class TicketLog:
-    """Logs losses and long waits, at most 20 losses in 10 seconds: a session may hold thousands."""
-
-    def __init__(self) -> None:
-        self._window = -_WINDOW_S
-        self._lines = 0
-        self._omitted = 0
-
-    def lost(self, ticket: Ticket, error: CoordlockError, now: float) -> None:
-        """``ticket``, which was granted, was lost with ``error`` at ``now``."""
-        if now - self._window >= _WINDOW_S:
-            self._window, self._lines = now, 0
-            self.flush()
-        self._lines += 1
-        if self._lines > _MOST_LINES:
-            self._omitted += 1
-            return
-        token = (ticket.contenders[0].token or 0) if ticket.contenders else 0
-        reason = error.reason if isinstance(error, Evicted | LockLost) else str(error)
-        held = max(0.0, time.time() - (ticket.granted_at or time.time()))
-        how_long = "" if isinstance(error, LockLost) else f"; it was held for {held:.1f} s"
-        log.warning(
-            "%s%s",
-            LockLost(ticket.name, token, reason, kind=ticket.kind),
-            how_long,
-            extra={
-                "coordlock_name": ticket.name,
-                "coordlock_kind": ticket.kind,
-                "coordlock_token": token,
-                "coordlock_reason": reason,
-                "coordlock_held": held,
-            },
-        )
-
-    def flush(self) -> None:
-        """Log how many losses were not logged one by one."""
-        omitted, self._omitted = self._omitted, 0
-        if omitted:
-            log.warning("%d more grants were lost in the same moments", omitted)
+def _log_loss(ticket: Ticket, error: CoordlockError) -> None:
+    """``ticket``, which was granted, was lost with ``error``."""
+    token = (ticket.contenders[0].token or 0) if ticket.contenders else 0
+    reason = error.reason if isinstance(error, Evicted | LockLost) else str(error)
+    held = max(0.0, time.time() - (ticket.granted_at or time.time()))
+    how_long = "" if isinstance(error, LockLost) else f"; it was held for {held:.1f} s"
+    log.warning(
+        "%s%s",
+        LockLost(ticket.name, token, reason, kind=ticket.kind),
+        how_long,
+        extra={
+            "coordlock_name": ticket.name,
+            "coordlock_kind": ticket.kind,
+            "coordlock_token": token,
+            "coordlock_reason": reason,
+            "coordlock_held": held,
+        },
+    )
 
 
 def _log_wait(ticket: Ticket, blocker: Contender, waited: float, answer: Promise[Snapshot]) -> None:

@@ -280,13 +280,13 @@ class BaseGrant(Resident):
         self.check()  # it may have been released meanwhile
         raise self._lost_error()
 
-    def _chain(self, body: BaseException | None) -> None:
+    def _chain(self, body: BaseException | None, lost: LockLost | None = None) -> None:
         """The lock was lost during a block: raise that, or chain the block's exception to it."""
         if sys.is_finalizing():
             return  # the client was closed, and a generator that never ended is dropped
         if self._loss() is None:
             return  # still held: the service refuses the removal, which is logged and repeated
-        lost = self._lost_error()
+        lost = lost or self._lost_error()
         is_raised = isinstance(body, LockLost) and (body.name, body.token) == (
             lost.name,
             lost.token,
@@ -315,25 +315,13 @@ class BaseGrant(Resident):
 
 
 def raise_or_chain(error: CoordlockError, body: BaseException | None) -> None:
-    """Raise ``error`` at the end of a block, chained to ``body`` if the block raised that."""
+    """Raise ``error`` at the end of a block; if the block raised ``body``, show it with that.
+
+    As the context of ``body``, and as a note where ``body`` has another context or hides its own.
+    """
     if body is None:
         raise error
-    _chain(body, copy(error))  # the copy has no context; that of ``error`` may be ``body``
-
-
-def _chain(error: BaseException, lost: BaseException) -> None:
-    """Chain ``error`` to ``lost``; add a note where tracebacks hide the chain.
-
-    ``lost`` becomes the context of the oldest exception in the chain of ``error``. Tracebacks hide
-    it where an exception on the way suppresses its context, and where the chain is a cycle.
-    """
-    oldest, seen, is_shown = error, {id(error)}, True
-    while (before := oldest.__context__) is not None and id(before) not in seen:
-        is_shown = is_shown and (not oldest.__suppress_context__ or oldest.__cause__ is before)
-        seen.add(id(before))
-        oldest = before
-    is_circle = before is not None
-    if not is_circle:
-        oldest.__context__ = lost
-    if is_circle or oldest.__suppress_context__ or not is_shown:
-        error.add_note(str(lost))
+    if body.__context__ is not None or body.__suppress_context__:
+        body.add_note(str(error))
+    else:
+        body.__context__ = copy(error)  # the copy has no context; that of ``error`` may be ``body``

@@ -12,17 +12,13 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from types import CodeType, MethodType
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 from weakref import ref
 
 from coordlock.runtime.driver import Call
-from coordlock.runtime.log import Log
 
-__all__ = ["Block", "ByHand", "Holding", "block_end", "entering"]
-
-log = Log("coordlock")
+__all__ = ["Block", "Holding", "block_end", "entering"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -103,69 +99,3 @@ class Holding(Call):
     def is_given_up(self) -> bool:
         """Whether its end can come no more."""
         return self._holder() is None
-
-
-class _Inheritable(Protocol):
-    @property
-    def _is_inherited(self) -> bool:
-        """Whether it belongs to the process that this one was forked from."""
-
-
-G = TypeVar("G", bound=_Inheritable)
-
-
-class ByHand(Generic[G]):
-    """The grants of one lock object that were entered by hand, and are not left.
-
-    An end by hand does not identify the grant: it might release the lock under another
-    body. So all are held until as many bodies have ended.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name: Final = name
-        self._entered: list[G] = []
-        self._ended = 0
-        # Reentrant, because the garbage collector may close a generator in here.
-        self._mutex = threading.RLock()
-
-    def enter(self, grant: G) -> None:
-        """Note ``grant`` for a body that begins."""
-        with self._mutex:
-            self._entered.append(grant)
-
-    def discard(self, grant: G) -> None:
-        """Forget ``grant``, whose body does not begin."""
-        with self._mutex, suppress(ValueError):
-            self._entered.remove(grant)
-
-    def leave(self) -> list[G]:
-        """The grants to release as a body ends: none while others are open, else all.
-
-        A forked child releases none of its parent's. Raises RuntimeError if no body was entered.
-        """
-        with self._mutex:
-            own_process = [grant for grant in self._entered if not grant._is_inherited]
-            if len(own_process) < len(self._entered):
-                self._entered, self._ended = own_process, 0
-                if not own_process:
-                    return []
-            if not self._entered:
-                raise RuntimeError(f"lock {self._name!r} was left where it was not entered")
-            self._ended += 1
-            if self._ended == len(self._entered):
-                leaving, self._entered, self._ended = self._entered, [], 0
-                return leaving
-            log.warning(
-                "lock %r: __exit__ was called by hand, and does not tell which grant it ends: all "
-                "are held until the last body has left",
-                self._name,
-            )
-            return []
-
-    def ambiguous(self, count: int) -> RuntimeError:
-        """What the last of ``count`` bodies raises, beside the release of all."""
-        return RuntimeError(
-            f"lock {self._name!r} was entered by hand {count} times at once, so its grants were "
-            "held until the last was left: write `with lock.acquire() as grant`, or enter and "
-            "leave what acquire() gives"
-        )

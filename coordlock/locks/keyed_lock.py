@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, ExitStack
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar
 
 from coordlock.errors import AcquireTimeout
-from coordlock.locks.lock import DECORATED, DECORATED_COROUTINE, AsyncLock, Lock
+from coordlock.locks.lock import DECORATED, AsyncLock, Lock, check_coroutine_function
 from coordlock.runtime.guards import PlainFunction, Resident, name_of
 from coordlock.runtime.log import Log
 
@@ -106,7 +106,7 @@ class AsyncKeyedLock(_KeyedLock[AsyncLock, S]):
         self, function: Callable[P, Coroutine[Any, Any, R]]
     ) -> Callable[P, Coroutine[Any, Any, R | S]]:
         """Decorate the coroutine function ``function``: see `KeyedLock`."""
-        DECORATED_COROUTINE.check(function)
+        check_coroutine_function(function)
         lock_of = self._maker(function)
 
         @functools.wraps(function)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, ParamSpec, TypeVar
@@ -17,7 +16,7 @@ from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.engine import Engine
 from coordlock.kernel.ticket import Ticket
-from coordlock.locks.blocks import Block, ByHand, block_end, entering
+from coordlock.locks.blocks import Block, block_end, entering
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.model.claim import AnyClaim, Claim, Mode, in_force
 from coordlock.model.names import check_name
@@ -25,11 +24,12 @@ from coordlock.runtime.caller import this_caller
 from coordlock.runtime.deadline import Cancellation
 from coordlock.runtime.driver import Steps, awaiting, blocking
 from coordlock.runtime.guards import (
-    CoroutineFunction,
+    COROUTINE,
     EnteredByAsyncWith,
     EnteredByWith,
     PlainFunction,
     Resident,
+    kind_of_calls,
 )
 from coordlock.settings import (
     DEFAULT,
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DECORATED",
-    "DECORATED_COROUTINE",
     "AcquireOptions",
     "AsyncLock",
     "AwaitingLock",
@@ -54,6 +53,7 @@ __all__ = [
     "BlockingLock",
     "Lock",
     "NamedLock",
+    "check_coroutine_function",
 ]
 
 P = ParamSpec("P")
@@ -69,12 +69,20 @@ DECORATED: Final = PlainFunction(
     "decorate it with a lock of connect_async()",
     "take the lock inside of it",
 )
-#: What locks for asyncio decorate.
-DECORATED_COROUTINE: Final = CoroutineFunction(
-    "whose body would run without the lock",
-    "decorate it with a lock of connect()",
-    "take the lock inside of it",
-)
+
+
+def check_coroutine_function(function: object) -> None:
+    """Raise TypeError unless calls of ``function`` make coroutines, as locks for asyncio need."""
+    kind = kind_of_calls(function)
+    if kind is None:
+        raise TypeError(
+            f"{function!r} is not a coroutine function: decorate it with a lock of connect()"
+        )
+    if kind is not COROUTINE:
+        raise TypeError(
+            f"{function!r} makes {kind}, whose body would run without the lock: take the lock "
+            "inside of it"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +140,8 @@ class BaseLock(Resident, Generic[G]):
         self.max_hold: Final = options.max_hold
         self._access = access
         self._claims = claims
-        self._by_hand: ByHand[G] = ByHand(name)
+        #: What a call of `__enter__` by hand has entered with.
+        self._by_hand: G | None = None
 
     if not TYPE_CHECKING:  # which then finds the mistake itself
 
@@ -191,20 +200,35 @@ class BaseLock(Resident, Generic[G]):
             return None
 
     def _entered(self, grant: G, block: Block | None) -> G:
-        """Note that ``block`` has entered with ``grant``; None for a call by hand."""
+        """Note that ``block`` has entered with ``grant``; None for a call by hand.
+
+        Raises RuntimeError for a second body by hand, because an end by hand does not tell which
+        body it ends, and might release the lock under the other one.
+        """
         grant._is_entered = True
         if block is not None:
             block.grant = grant
             grant._hold_while(block)
-        else:
-            self._by_hand.enter(grant)
-        return grant
+            return grant
+        with self._access.engine.lock:
+            if self._by_hand is None or self._by_hand._is_inherited:
+                self._by_hand = grant
+                return grant
+        grant._withdraw()
+        raise RuntimeError(
+            f"lock {self.name!r} is entered by hand already: write `with lock`, or enter and leave "
+            "what acquire() gives"
+        )
 
-    def _ending(self, block: Block | None) -> list[G]:
-        """The grants to release as ``block`` ends: its own, or for a call by hand see `ByHand`."""
+    def _ending(self, block: Block | None) -> G:
+        """The grant to release as ``block`` ends: its own, or what was entered by hand."""
         if block is not None and block.grant is not None:
-            return [block.grant]
-        return self._by_hand.leave()
+            grant: G = block.grant
+            return grant
+        by_hand, self._by_hand = self._by_hand, None
+        if by_hand is None:
+            raise RuntimeError(f"lock {self.name!r} was left where it was not entered")
+        return by_hand
 
     def _locked(self) -> Steps[bool]:
         """Whether any client holds the lock, as the service says. Raises `BackendUnavailable`.
@@ -285,7 +309,8 @@ class BlockingLock(EnteredByWith, BaseLock[SyncG]):
             return self._entered(grant, block)
         except BaseException:
             if grant is not None:  # no end follows where nothing was entered
-                self._by_hand.discard(grant)
+                if self._by_hand is grant:
+                    self._by_hand = None
                 grant._withdraw()
             raise
 
@@ -297,14 +322,7 @@ class BlockingLock(EnteredByWith, BaseLock[SyncG]):
         traceback: TracebackType | None,
         block: Block | None = None,
     ) -> None:
-        grants = self._ending(block)
-        if len(grants) == 1:
-            grants[0].__exit__(kind, body, traceback)
-        elif grants:
-            with ExitStack() as stack:
-                for grant in grants:
-                    stack.push(grant)
-                raise self._by_hand.ambiguous(len(grants))
+        self._ending(block).__exit__(kind, body, traceback)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate ``function``: hold the lock during each call.
@@ -345,14 +363,7 @@ class AwaitingLock(EnteredByAsyncWith, BaseLock[AsyncG]):
         traceback: TracebackType | None,
         block: Block | None = None,
     ) -> None:
-        grants = self._ending(block)
-        if len(grants) == 1:
-            await grants[0].__aexit__(kind, body, traceback)
-        elif grants:
-            async with AsyncExitStack() as stack:
-                for grant in grants:
-                    stack.push_async_exit(grant)
-                raise self._by_hand.ambiguous(len(grants))
+        await self._ending(block).__aexit__(kind, body, traceback)
 
     def __call__(
         self, function: Callable[P, Coroutine[Any, Any, R]]
@@ -363,7 +374,7 @@ class AwaitingLock(EnteredByAsyncWith, BaseLock[AsyncG]):
         Raises ValueError for a name such as ``customer/{order}`` where ``order`` is a parameter:
         see `AsyncClient.lock_by`.
         """
-        DECORATED_COROUTINE.check(function)
+        check_coroutine_function(function)
         self._refuse_placeholders(function)
 
         @functools.wraps(function)

@@ -30,7 +30,7 @@ from coordlock.locks.lock import AcquireOptions, AwaitingLock, BlockingLock, Nam
 from coordlock.locks.publishing import Publisher
 from coordlock.model import conversion
 from coordlock.model.claim import Convertible, Mode
-from coordlock.model.contender import Contender, Snapshot, are_same
+from coordlock.model.contender import Contender, Snapshot, find_same
 from coordlock.model.conversion import Publish, WaitFor
 from coordlock.runtime.deadline import ENDING, Cancellation, Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps, awaiting, blocking, bounded
@@ -184,7 +184,7 @@ class _UpgradeableGrant(BaseGrant):
     def _become_exclusive(self) -> Steps[None]:
         undetect: Callable[[], None] | None = None
         try:
-            yield settled(self._publisher.last)
+            yield settled(self._publish())  # what was to be published before comes first
             while True:
                 self.check()
                 snapshot = yield from self._read_queue()
@@ -239,13 +239,9 @@ class _UpgradeableGrant(BaseGrant):
             text = "lock %r: %s; it may keep others out needlessly until its release"
             log.warning(text, self._ticket.name, error)
 
-    def _settled(self) -> Convertible:
-        """What to publish while no upgrade is under way."""
-        return Convertible(self._mode)
-
     def _publish(self, claim: Convertible | None = None) -> Promise[None]:
-        """Publish ``claim``; None for what is settled when that is sent."""
-        return self._publisher.publish(lambda: (claim or self._settled()).encode())
+        """Publish ``claim``; None for the mode that is held when that is sent."""
+        return self._publisher.publish(lambda: (claim or Convertible(self._mode)).encode())
 
     def _read_queue(self) -> Steps[Snapshot]:
         backend, ticket = self._engine.backend, self._ticket
@@ -256,14 +252,7 @@ class _UpgradeableGrant(BaseGrant):
 
         while True:
             snapshot = yield from retried(ask, self._engine.timers, pause=ticket.pause)
-            found = next(
-                (
-                    contender
-                    for contender in snapshot.contenders
-                    if are_same(contender, self._mine())
-                ),
-                None,
-            )
+            found = find_same(self._mine(), snapshot.contenders)
             if found is None:
                 raise Evicted(queue)
             if found.version >= self._mine().version:

@@ -19,6 +19,7 @@ __all__ = [
     "Snapshot",
     "are_known",
     "are_same",
+    "find_same",
     "is_known",
 ]
 
@@ -258,3 +259,8 @@ def are_known(contenders: Iterable[Contender]) -> bool:
 def are_same(one: Contender, other: Contender) -> bool:
     """Whether both stand for one entry of a queue, whatever else is known of it."""
     return one.key == other.key and one.order == other.order
+
+
+def find_same(one: Contender, contenders: Iterable[Contender]) -> Contender | None:
+    """The one of ``contenders`` that stands for the same entry as ``one``."""
+    return next((other for other in contenders if are_same(one, other)), None)

@@ -87,21 +87,12 @@ def run(steps: Steps[T]) -> T:
             step = next(steps)
             while True:
                 try:
-                    if isinstance(step, Promise):
-                        if not step.done():
-                            _wait(step, call.deadline)
-                        outcome = step.result()
-                    elif step is Call:
-                        outcome = call
-                    else:
-                        raise _wrong(step)
+                    if isinstance(step, Promise) and not step._outcomes:
+                        _wait(step, call.deadline)
                 except BaseException as error:
-                    if isinstance(error, DeadlineReached):
-                        call.deadline = None
-                    step = steps.throw(error)
+                    step = _interrupted(steps, call, error)
                 else:
-                    # A long wait must not keep the last answer in memory.
-                    step, outcome = steps.send(outcome), None
+                    step = _resumed(steps, call, step)
         except StopIteration as stop:
             result: T = stop.value
             return result
@@ -146,21 +137,12 @@ async def run_async(steps: Steps[T]) -> T:
             step = next(steps)
             while True:
                 try:
-                    if isinstance(step, Promise):
-                        if not step.done():
-                            await completion(step, call.deadline)
-                        outcome = step.result()
-                    elif step is Call:
-                        outcome = call
-                    else:
-                        raise _wrong(step)
+                    if isinstance(step, Promise) and not step._outcomes:
+                        await completion(step, call.deadline)
                 except BaseException as error:
-                    if isinstance(error, DeadlineReached):
-                        call.deadline = None
-                    step = steps.throw(error)
+                    step = _interrupted(steps, call, error)
                 else:
-                    # A long wait must not keep the last answer in memory.
-                    step, outcome = steps.send(outcome), None
+                    step = _resumed(steps, call, step)
         except StopIteration as stop:
             call.loop = None
             result: T = stop.value
@@ -190,10 +172,11 @@ class _Background(Generic[T]):
     An object, because functions that refer to each other are left to the garbage collector.
     """
 
-    __slots__ = ("awaited", "go_on", "promise", "steps")
+    __slots__ = ("awaited", "call", "go_on", "promise", "steps")
 
     def __init__(self, steps: Steps[T], go_on: Callable[[Callable[[], None]], None] | None) -> None:
         self.steps = steps
+        self.call = Call()
         self.go_on = go_on
         self.promise: Promise[T] = Promise()
         #: The step that is not done, or was not when the steps last went on.
@@ -204,9 +187,9 @@ class _Background(Generic[T]):
         if awaited is not self.awaited:
             return  # a signal handler has raised after this was done
         try:
-            step = next(self.steps) if awaited is None else _resume(self.steps, awaited)
+            step = next(self.steps) if awaited is None else awaited
             while not isinstance(step, Promise) or step.done():
-                step = _resume(self.steps, step)
+                step = _resumed(self.steps, self.call, step)
         except StopIteration as stop:
             self.promise.resolve(stop.value)
         except BaseException as error:
@@ -300,15 +283,22 @@ async def completion(promise: Promise[Any], deadline: Deadline | None = None) ->
             deadline.discard(wake)
 
 
-def _resume(steps: Steps[T], step: Step) -> Step:
-    if not isinstance(step, Promise):
-        return steps.send(Call()) if step is Call else steps.throw(_wrong(step))
-    error = step.exception()
-    return steps.send(step.result()) if error is None else steps.throw(error)
+def _resumed(steps: Steps[T], call: Call, step: Step) -> Step:
+    """The next step after ``step``, which is done."""
+    if isinstance(step, type):
+        return steps.send(call)
+    value, error = step._outcomes[0]
+    try:
+        return steps.send(value) if error is None else steps.throw(error)
+    finally:
+        del value, error  # a long wait must not keep the last answer, nor a traceback its frame
 
 
-def _wrong(step: object) -> TypeError:
-    return TypeError(f"a protocol waits for a Promise, as backends return, not for {step!r}")
+def _interrupted(steps: Steps[T], call: Call, error: BaseException) -> Step:
+    """The next step after ``error`` has ended the wait. A deadline does so once."""
+    if isinstance(error, DeadlineReached):
+        call.deadline = None
+    return steps.throw(error)
 
 
 def _remaining(deadline: Deadline | None) -> float:

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, Param
 
 __all__ = [
     "BLOCK",
+    "COROUTINE",
     "Block",
-    "CoroutineFunction",
     "EnteredByAsyncWith",
     "EnteredByWith",
     "PlainFunction",
     "Resident",
     "block",
+    "kind_of_calls",
     "name_of",
 ]
 
@@ -31,7 +32,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-_COROUTINE: Final = "a coroutine"
+COROUTINE: Final = "a coroutine"
 _GENERATOR: Final = "a generator"
 
 
@@ -58,7 +59,7 @@ class PlainFunction:
         """
         if not callable(function):
             raise TypeError(f"{self.role}, not {function!r}")
-        if (kind := _kind_of_calls(function)) is not None:
+        if (kind := kind_of_calls(function)) is not None:
             raise self._refused(function, kind)
         return function
 
@@ -66,37 +67,14 @@ class PlainFunction:
         """The ``result`` of a call. Raises TypeError if the body of ``function`` is yet to run."""
         if isinstance(result, Coroutine):
             result.close()  # otherwise Python warns that it was never awaited
-            raise self._refused(function, _COROUTINE)
+            raise self._refused(function, COROUTINE)
         if isinstance(result, Generator | AsyncGenerator):
             raise self._refused(function, _GENERATOR)
         return result
 
     def _refused(self, function: object, kind: str) -> TypeError:
-        instead = self.coroutine if kind is _COROUTINE else self.generator
+        instead = self.coroutine if kind is COROUTINE else self.generator
         return TypeError(f"{function!r} makes {kind}, {self.harm}: {instead}")
-
-
-@dataclass(frozen=True, slots=True)
-class CoroutineFunction:
-    """A place for a coroutine function, whose call is awaited.
-
-    Attributes:
-        harm: what would become of the body of a generator.
-        plain: what to write for a function that is no coroutine function.
-        generator: what to write for a generator function.
-    """
-
-    harm: str
-    plain: str
-    generator: str
-
-    def check(self, function: object) -> None:
-        """Raise TypeError unless ``function`` is a coroutine function, or an object that is one."""
-        kind = _kind_of_calls(function)
-        if kind is _GENERATOR:
-            raise TypeError(f"{function!r} makes {kind}, {self.harm}: {self.generator}")
-        if kind is None:
-            raise TypeError(f"{function!r} is not a coroutine function: {self.plain}")
 
 
 def name_of(function: object) -> str:
@@ -104,7 +82,7 @@ def name_of(function: object) -> str:
     return getattr(function, "__qualname__", None) or repr(function)
 
 
-def _kind_of_calls(function: Any) -> str | None:
+def kind_of_calls(function: Any) -> str | None:
     """What a call of ``function`` returns before its body has run, if it does."""
     while isinstance(function, functools.partial):
         function = function.func
@@ -112,7 +90,7 @@ def _kind_of_calls(function: Any) -> str | None:
     if not isinstance(function, type):  # a call of a class makes an object
         made.append(getattr(function, "__call__", None))  # noqa: B004 - what a call runs
     if any(map(inspect.iscoroutinefunction, made)):
-        return _COROUTINE
+        return COROUTINE
     if any(inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call) for call in made):
         return _GENERATOR
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -283,8 +284,8 @@ class _BaseItem(BaseGrant):
                 yield from self._repeated(partial(self._nack, reason=described(body)))
             else:  # the worker was stopped, which is not the item's fault
                 yield from self._release()
-        except LockLost:
-            self._chain(body)
+        except LockLost as lost:
+            self._chain(body, lost)
         except BackendUnavailable:
             if body is None:
                 raise
@@ -306,7 +307,8 @@ class _BaseItem(BaseGrant):
                 if not has_failed:
                     log.warning("work queue %r: item %s: %s", self.name, self.id, error)
                 has_failed = True
-            yield sleep(self._engine.timers, _PAUSE_S)
+            with suppress(ClientClosed):  # then the item is lost, as `end` says
+                yield sleep(self._engine.timers, _PAUSE_S)
 
     def __repr__(self) -> str:
         state = self._ending if self._has_ended else self.state.value

@@ -124,7 +124,7 @@ class AttemptLog:
         signal = Signal(self.grant._loss, self.grant._end)
         if signal.wait():
             # The public `remaining` is 0 now; what the deadline was, only the session knows.
-            deadline = self._journal.moment(self.grant._ticket.session._deadline)
+            deadline = self._journal.moment(self.grant._ticket.session.deadline)
             with self._gate:
                 if not self._over:
                     self._journal.log(LossSignalled, self.name, signal.reason or "", deadline)

@@ -17,6 +17,7 @@ from coordlock.model.admission import blockers
 from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot
 from coordlock.runtime.driver import Steps
+from coordlock.runtime.promise import Promise, resolved
 from tests.mutants.mutant import SUITES, Changes, mutant
 from tests.simulation.converting import ConvertingReaders
 
@@ -91,15 +92,15 @@ def counts_as_weaker_too_late() -> Changes:
     "::test_a_conversion_that_times_out_leaves_the_grant_and_keeps_nobody_out",
 )
 def never_takes_a_conversion_back() -> Changes:
-    settled = _UpgradeableGrant._settled
+    publish = _UpgradeableGrant._publish
 
-    def left_as_it_is(self: _UpgradeableGrant) -> Convertible:
-        claim = self._mine().claim
-        if isinstance(claim, Convertible) and claim.target is not None:
-            return claim
-        return settled(self)
+    def left_as_it_is(self: _UpgradeableGrant, claim: Convertible | None = None) -> Promise[None]:
+        mine = self._mine().claim
+        if claim is None and isinstance(mine, Convertible) and mine.target is not None:
+            return resolved(None)
+        return publish(self, claim)
 
-    return [(_UpgradeableGrant, "_settled", left_as_it_is)]
+    return [(_UpgradeableGrant, "_publish", left_as_it_is)]
 
 
 @mutant(

@@ -36,9 +36,9 @@ def has_no_deadline() -> Changes:
     schedule = Session._schedule
 
     def schedule_for_ever(self: Session, when: float) -> None:
-        deadline, self._deadline = self._deadline, math.inf  # else its timer looks again and again
+        deadline, self.deadline = self.deadline, math.inf  # else its timer looks again and again
         schedule(self, when)
-        self._deadline = deadline
+        self.deadline = deadline
 
     return [
         (Session, "ended", property(lambda self: self._end)),
@@ -54,7 +54,7 @@ def leaves_the_deadline_to_its_timers() -> Changes:
     beat_on_time = Session._beat_on_time
 
     def watch_the_clock(self: Session) -> None:
-        if self._timers.clock.now() >= self._deadline:
+        if self._timers.clock.now() >= self.deadline:
             self.end(self._too_late())
         beat_on_time(self)
 

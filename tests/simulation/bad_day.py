@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable
 from typing import ClassVar
@@ -70,8 +71,8 @@ class WatchedTime(VirtualTime):
         super().__init__()
         self.look = look
 
-    def step(self) -> bool:
-        stepped = super().step()
+    def step(self, until: float = math.inf) -> bool:
+        stepped = super().step(until)
         self.look()
         return stepped
 

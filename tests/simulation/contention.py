@@ -221,12 +221,12 @@ class Contention(BadDay):
     def check_deadline(self, session: Session) -> None:
         there = self.world.service._state.sessions.get(session.id)
         if there is not None:
-            assert session._deadline <= there.deadline, "it believes to live for longer"
+            assert session.deadline <= there.deadline, "it believes to live for longer"
 
     def check_signal(self, party: Party, grant: Grant) -> None:
         session = grant._ticket.session
         now = self.world.time.now()
-        lives = session._end is None and now <= max(session._deadline, party.resumed)
+        lives = session._end is None and now <= max(session.deadline, party.resumed)
         if lives or party.paused:
             self.untold.pop(session, None)
         else:  # its timers tell, in the same moment
@@ -260,7 +260,7 @@ def is_over(grant: Grant) -> bool:
 def trusts(grant: Grant) -> bool:
     """What `believes` must say, found without `Session.ended`, which ends what is over."""
     session = grant._ticket.session
-    lives = session._end is None and session._timers.clock.now() < session._deadline
+    lives = session._end is None and session._timers.clock.now() < session.deadline
     return lives and not is_over(grant)
 
 

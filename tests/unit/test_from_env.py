@@ -24,7 +24,7 @@ def test_each_option_is_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     settings = settings_from_env("SHOP_")
     assert (settings.ttl, settings.timeout, settings.password) == (20.0, None, "hunter2")
     assert settings.origin == "SHOP_URL"
-    assert configure(settings) is settings
+    assert configure(settings) == settings
 
 
 @pytest.mark.parametrize(

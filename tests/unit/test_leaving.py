@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import contextvars
 import gc
-import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
@@ -14,7 +13,6 @@ from typing import Any, TypeVar
 import pytest
 
 from coordlock import AsyncClient, AsyncGrant, Client, Grant, Lock, LockLost
-from coordlock.runtime import log
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service, backend
 
@@ -146,22 +144,19 @@ def test_an_end_that_the_collector_runs_in_the_clients_own_thread_waits_for_no_a
 # By hand
 
 
-def test_bodies_by_hand_are_all_held_until_as_many_have_left(
-    client: Client, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_second_body_by_hand_is_refused_and_the_first_holds_on(client: Client) -> None:
     lock = client.read_lock("q")
-    grants = [elsewhere(lock.__enter__) for _ in range(3)]
-    with caplog.at_level(logging.WARNING):
-        for _ in range(2):
-            elsewhere(lambda: lock.__exit__(None, None, None))
-            assert tokens(client) == [grant.token for grant in grants]
-        log.flush()
-    assert "until the last body has left" in caplog.text
-    with pytest.raises(RuntimeError, match="with lock"):
-        lock.__exit__(None, None, None)
+    grant = elsewhere(lock.__enter__)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="entered by hand already"):
+            elsewhere(lock.__enter__)
+        eventually(lambda: tokens(client) == [grant.token])
+    with lock as other:  # a statement knows its own
+        assert tokens(client) == [grant.token, other.token]
+    elsewhere(lambda: lock.__exit__(None, None, None))
     assert not tokens(client)
-    with lock as again:  # and all is as before
-        assert tokens(client) == [again.token]
+    lock.__enter__()
+    lock.__exit__(None, None, None)
     assert not tokens(client)
 
 
@@ -191,17 +186,18 @@ def test_leaving_without_having_entered_is_an_error(client: Client) -> None:
         lock.__exit__(None, None, None)
 
 
-def test_all_are_released_though_one_of_them_was_lost(service: Service, client: Client) -> None:
-    lock = client.read_lock("q")
-    lost, kept = lock.__enter__(), lock.__enter__()
-    service.service.remove(service.service.snapshot("q").contenders[0])
-    assert lost.lost.wait(30)
-    lock.__exit__(None, None, None)
-    kept.check()
-    with pytest.raises(RuntimeError, match="with lock") as caught:
-        lock.__exit__(None, None, None)
-    assert isinstance(caught.value.__context__, LockLost)
-    assert not tokens(client)
+def test_a_second_body_by_hand_is_refused_in_asyncio_too() -> None:
+    async def body(client: AsyncClient) -> None:
+        lock = client.read_lock("q")
+        grant = await lock.__aenter__()
+        with pytest.raises(RuntimeError, match="entered by hand already"):
+            await lock.__aenter__()
+        queue = backend(client).service.snapshot
+        await asyncio.to_thread(eventually, lambda: len(queue("q").contenders) == 1)
+        grant.check()
+        await lock.__aexit__(None, None, None)
+
+    in_loop(body)
 
 
 # asyncio

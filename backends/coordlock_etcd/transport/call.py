@@ -104,8 +104,8 @@ class Call(Generic[Request, Reply, Result]):
         self._request = request
         self._read = read
         self._deadline = SYSTEM_CLOCK.now() + timeout
-        #: A reading may not be older than what was seen by now.
-        self._seen = cluster.revision if method.is_linearizable and not once else 0
+        #: The answer may not be older than what was seen by now.
+        self._seen = cluster.revision if method.is_linearizable else 0
         self._at = at
         self._hosts_left = 1 if at else len(cluster.endpoints)
         self._short_attempts = 0 if once else SHORT_ATTEMPTS

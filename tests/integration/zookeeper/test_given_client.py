@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import SequentialThreadingHandler
 
 import coordlock
-from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
+from coordlock.errors import BackendError, BackendUnavailable, ConfigurationError, SessionLost
 from coordlock.runtime.process import THREAD
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
@@ -191,6 +191,19 @@ def test_the_chroot_is_respected(
         assert party.backend.evict(contender).result(BOUND)
         assert departed.wait(BOUND)
         eventually(lambda: not kazoo.exists(f"{root}/jail/locks/q"), "the container to be reaped")
+
+
+@pytest.mark.filterwarnings("ignore:No chroot")
+@pytest.mark.parametrize("below", ["", "/locks"])
+def test_a_chroot_that_does_not_exist_is_named_at_once(
+    zookeeper: ZooKeeper, root: str, parties: Parties, below: str
+) -> None:
+    options = {"hosts": f"{zookeeper.endpoint.hosts[0]}{root}/missing"}
+    with zookeeper.kazoo(**options) as jailed:
+        party = parties(f"zookeeper://x{below or '/'}", jailed)
+        error = party.backend.enqueue([new_entry()]).exception(BOUND)
+        assert type(error) is BackendError
+        assert f"chroot {root}/missing" in str(error)
 
 
 def test_the_granted_time_to_live_is_found_out(tmp_path: Path, parties: Parties) -> None:

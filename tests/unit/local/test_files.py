@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import coordlock_local
 import pytest
-from coordlock_local import listening
-from coordlock_local.attempts import perform
 from coordlock_local.contenders import Contenders
 from coordlock_local.directory import Directory
-from coordlock_local.errors import Busy
-from coordlock_local.followers import Followers
 from coordlock_local.queue import LocalQueue
 from coordlock_local.session import LocalSession
-from coordlock_local.slots import Slot, Slots, stands
 
-from coordlock.backend import Queue
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
-from coordlock.runtime.clock import SystemTimers
-from coordlock.runtime.promise import Promise
-from coordlock.testing.waiting import eventually
 from testbed.descriptors import open_descriptors
 from tests.unit.signals import Signal
 
@@ -107,36 +95,6 @@ def test_a_signal_handler_at_any_moment_leaves_a_removal_its_file(
     assert moment > 15
 
 
-def test_a_signal_handler_that_waits_keeps_no_other_thread_from_its_work(
-    directory: Directory, one: Contenders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may wait for just that: for what a thread adds, or finds out of another process."""
-    held, later = entry("q"), entry("other")
-    [snapshot] = one.add([held], unless_blocked=False)
-    done = list[object]()
-
-    def interrupt(name: str) -> None:
-        step = getattr(Slots, name)
-
-        def interrupted(*arguments: Any) -> Any:
-            monkeypatch.setattr(Slots, name, step)
-            with ThreadPoolExecutor(2) as pool:
-                adding = pool.submit(one.add, [entry("third")], unless_blocked=False)
-                looking = pool.submit(stands, directory, Slot.of(snapshot.contenders[0]))
-                done.append(looking.result(30))
-                assert isinstance(adding.exception(30), Busy)  # and an attempt after the other
-            return step(*arguments)
-
-        monkeypatch.setattr(Slots, name, interrupted)
-
-    interrupt("put")
-    one.add([later], unless_blocked=False)
-    interrupt("get")
-    assert one.remove(held.id)
-    assert done == [True, True]
-    one.add([entry("third")], unless_blocked=False)
-
-
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_child_keeps_none_open(directory: Directory, one: Contenders) -> None:
     one.add([entry("q")], unless_blocked=False)
@@ -145,54 +103,3 @@ def test_a_forked_child_keeps_none_open(directory: Directory, one: Contenders) -
     if child == 0:
         os._exit(len(opened(directory)))
     assert os.waitpid(child, 0)[1] == 0
-
-
-def test_a_queue_with_a_session_whose_pipe_cannot_be_opened_is_not_read_all_the_time(
-    directory: Directory, one: Contenders, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listening, "_INTERVAL_S", 3600.0)
-    monkeypatch.setattr(listening, "open_end", lambda *_: None)
-    readings = itertools.count()
-
-    def counted(read: Callable[[], object]) -> Promise[object]:
-        next(readings)
-        return perform(read)
-
-    one.add([entry("q")], unless_blocked=False)
-    followers = Followers(directory, SystemTimers(), counted)
-    seen = followers.follow(Queue("q"), lambda: None)
-    eventually(lambda: seen.view.state is not None)
-
-    def is_quiet() -> bool:
-        before = next(readings)
-        time.sleep(0.3)
-        return next(readings) == before + 1
-
-    eventually(is_quiet)
-    followers.close()
-
-
-def test_who_follows_a_long_queue_leaves_the_program_its_descriptors(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those beyond a number are seen to have died when the queue is read now and then."""
-    monkeypatch.setattr("coordlock_local.followers._MAX_ENDS", 2)
-    monkeypatch.setattr(listening, "_INTERVAL_S", 0.1)
-    clients = []
-    for _ in range(5):
-        session = LocalSession(directory)
-        session.start()
-        clients.append(Contenders(session))
-        clients[-1].add([entry("q")], unless_blocked=False)
-    followers = Followers(directory, SystemTimers(), perform)
-    seen = followers.follow(Queue("q"), lambda: None)
-
-    def shows(count: int) -> Callable[[], bool]:
-        return lambda: seen.view.state is not None and len(seen.view.state.contenders) == count
-
-    eventually(shows(5))
-    eventually(lambda: len(followers._listener.ends) == 2)
-    for left, client in zip((4, 3, 2, 1, 0), reversed(clients), strict=True):
-        client.session.end()  # as a process that dies, it leaves its contender there
-        eventually(shows(left))
-    followers.close()

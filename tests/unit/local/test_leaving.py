@@ -116,8 +116,8 @@ def test_a_signal_handler_closes_the_client_whose_watcher_waits_for_what_it_inte
         holder.lock("q").acquire()
         waiting = pool.submit(client.lock("q").acquire)
         watcher = backend._session.current.watcher
-        eventually(lambda: watcher._listener._thread)
-        with watcher._lock:
+        eventually(lambda: watcher._thread)
+        with watcher.lock:
             client.close()
         with pytest.raises(ClientClosed):
             waiting.result(30)

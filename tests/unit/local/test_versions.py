@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from coordlock_local.counter import VERSION, Counter, Tokens
+from coordlock_local.counter import VERSION, Counter
 from coordlock_local.directory import Directory
 from coordlock_local.slots import Slot, header
 
@@ -42,10 +42,10 @@ def test_another_version_is_refused_by_name_and_nothing_is_changed(
     root: Path, ask: Callable[[object], object]
 ) -> None:
     root.mkdir(mode=0o700)
-    (root / "counter").write_bytes(content := b"3 whatever\n")
+    (root / "counter").write_bytes(content := b"4 whatever\n")
     with (
         pytest.raises(
-            ConfigurationError, match=r"counter has version 3.*only version 2: use the release"
+            ConfigurationError, match=r"counter has version 4.*only version 3: use the release"
         ),
         connect(f"local://{root}") as client,
     ):
@@ -58,18 +58,18 @@ def test_a_release_that_changes_the_files_under_a_client_is_noticed_before_the_n
 ) -> None:
     with connect(f"local://{root}") as client:
         client.lock("q").acquire().release()
-        (root / "counter").write_bytes(b"3 whatever\n")
-        with pytest.raises(ConfigurationError, match="version 3"):
+        (root / "counter").write_bytes(b"4 whatever\n")
+        with pytest.raises(ConfigurationError, match="version 4"):
             client.lock("q").acquire()
 
 
 def test_fields_of_later_releases_are_kept_in_the_counter(root: Path) -> None:
     directory = Directory.prepare(str(root))
     counter = Counter(directory)
-    first = counter.hold(Tokens.take)
+    first = counter.hold(counter.take)
     path = Path(directory.counter)
     path.write_bytes(with_more(path.read_bytes()))
-    assert counter.hold(Tokens.take) == first + 1
+    assert counter.hold(counter.take) == first + 1
     line = unseal(path.read_bytes())
     assert line.startswith(f"{VERSION} ")
     assert line.endswith(" later=1")
@@ -117,7 +117,7 @@ def test_a_file_that_was_begun_and_not_finished_is_an_empty_queue(root: Path) ->
     with connect(f"local://{root}") as client:
         client.lock("other").acquire()
         path = root / "queues" / "q"
-        path.write_bytes(header(Directory(str(root)).boot, "q"))
+        path.write_bytes(header("q"))
         assert client.admin.contenders("q") == ()
         with client.lock("q", timeout=5):
             [one] = client.admin.contenders("q")

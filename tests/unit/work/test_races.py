@@ -20,6 +20,7 @@ from coordlock.errors import (
     WorkQueueEmpty,
 )
 from coordlock.model.contender import Contender, Entry
+from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.driver import Steps, run
 from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise, failed
@@ -299,6 +300,32 @@ def test_where_the_service_takes_heartbeats_and_no_writes_a_block_ends_after_a_t
         del backend.write
         with queue.take(BOUND) as again:
             assert (again.data, again.deliveries) == (b"one", 2)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_where_the_client_is_closed_while_a_block_tries_to_end_its_item_the_item_is_lost(
+    root: str, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work() -> None:
+        with item:
+            if fails:
+                raise ValueError
+
+    def closed_before(timers: Timers, seconds: float) -> Promise[None]:
+        client.close()
+        return sleep(timers, seconds)
+
+    monkeypatch.setattr("coordlock.work.item.sleep", closed_before)
+    with coordlock.connect(f"memory://{root}?request_timeout=0.2s") as client:
+        queue = client.work_queue("q")
+        queue.put(b"one")
+        item = queue.take(BOUND)
+        backend_of(client).write = silent  # type: ignore[method-assign]
+        with pytest.raises(ValueError if fails else coordlock.LockLost) as caught:
+            work()
+    lost = caught.value.__context__ if fails else caught.value
+    assert isinstance(lost, coordlock.LockLost)
+    assert "is unknown" in str(lost) or fails
 
 
 @pytest.mark.parametrize("act", ["ack", "nack"])
