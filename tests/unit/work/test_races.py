@@ -301,6 +301,21 @@ def test_where_the_service_takes_heartbeats_and_no_writes_a_block_ends_after_a_t
             assert (again.data, again.deliveries) == (b"one", 2)
 
 
+def test_an_item_that_an_outage_has_ended_is_lost_and_the_loop_of_its_worker_may_rely_on_that(
+    root: str,
+) -> None:
+    # The last attempt begins before the session's end, and has no answer after it.
+    with coordlock.connect(f"memory://{root}?ttl=1s&request_timeout=0.7s") as client:
+        queue = client.work_queue("q")
+        queue.put(b"one")
+        item = queue.take(BOUND)
+        backend = backend_of(client)
+        backend.write = silent  # type: ignore[method-assign]
+        backend.heartbeat = Promise  # type: ignore[method-assign]
+        with pytest.raises(LockLost, match="no heartbeat was acknowledged"), item:
+            pass
+
+
 @pytest.mark.parametrize("act", ["ack", "nack"])
 def test_an_item_whose_end_is_unknown_goes_to_others_once_it_is_released(
     root: str, act: str
