@@ -526,6 +526,20 @@ def test_dead_workers_are_found_by_a_client_that_was_refused_the_chores_for_a_wh
     assert queue.take(BOUND).deliveries == 2
 
 
+def test_the_log_names_the_work_queue_from_which_a_worker_cannot_withdraw(
+    client: coordlock.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue, backend = client.work_queue("q"), backend_of(client)
+    queue.put(b"one")
+    item = queue.take(BOUND)
+    problem = AuthenticationFailed("memory", "no such user")
+    backend.write = lambda *_: failed(problem)  # type: ignore[method-assign]
+    backend.withdraw = lambda *_, **__: failed(problem)  # type: ignore[method-assign]
+    item.release()
+    eventually(lambda: flush(BOUND) and "could not withdraw" in caplog.text)
+    assert "item of work queue 'q': could not withdraw, and will try again" in caplog.text
+
+
 def test_a_claim_comes_through_while_others_put_items_with_a_delay(
     client: coordlock.Client, other: coordlock.Client
 ) -> None:
