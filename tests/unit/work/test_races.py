@@ -336,6 +336,21 @@ def test_where_the_client_is_closed_while_a_block_tries_to_end_its_item_the_item
     assert "is unknown" in str(lost) or fails
 
 
+def test_an_item_that_an_outage_has_ended_is_lost_and_the_loop_of_its_worker_may_rely_on_that(
+    root: str,
+) -> None:
+    # The last attempt begins before the session's end, and has no answer after it.
+    with coordlock.connect(f"memory://{root}?ttl=1s&request_timeout=0.7s") as client:
+        queue = client.work_queue("q")
+        queue.put(b"one")
+        item = queue.take(BOUND)
+        backend = backend_of(client)
+        backend.write = silent  # type: ignore[method-assign]
+        backend.heartbeat = Promise  # type: ignore[method-assign]
+        with pytest.raises(LockLost, match="no heartbeat was acknowledged"), item:
+            pass
+
+
 @pytest.mark.parametrize("act", ["ack", "nack"])
 def test_an_item_whose_end_is_unknown_goes_to_others_once_it_is_released(
     root: str, act: str
@@ -544,6 +559,20 @@ def test_dead_workers_are_found_by_a_client_that_was_refused_the_chores_for_a_wh
     other.work_queue("q").take(BOUND)
     other.close()
     assert queue.take(BOUND).deliveries == 2
+
+
+def test_the_log_names_the_work_queue_from_which_a_worker_cannot_withdraw(
+    client: coordlock.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue, backend = client.work_queue("q"), backend_of(client)
+    queue.put(b"one")
+    item = queue.take(BOUND)
+    problem = AuthenticationFailed("memory", "no such user")
+    backend.write = lambda *_: failed(problem)  # type: ignore[method-assign]
+    backend.withdraw = lambda *_, **__: failed(problem)  # type: ignore[method-assign]
+    item.release()
+    eventually(lambda: flush(BOUND) and "could not withdraw" in caplog.text)
+    assert "item of work queue 'q': could not withdraw, and will try again" in caplog.text
 
 
 def test_a_claim_comes_through_while_others_put_items_with_a_delay(
