@@ -2,9 +2,9 @@
 
 ::
 
-    backend       the contract: queues, data, observations
+    backend       the contract: queues and observations
     session       the lease, from when it is granted until it has ended
-    data          what is read and written beside the queues
+    data          the contract: what is read and written beside the queues
     clock         the time, as a member tells it over HTTP
     watcher       departures, over one stream, and readings of keys where no watch is certain
     watches       what one watch reports, of a contender or of a whole short queue; pure

@@ -1,8 +1,4 @@
-"""The backend contract on etcd: the contenders of its queues, and data.
-
-Keys alone show which contenders a queue has and, of most, what they claim. So the client reads
-queues without values, and once more with them where it finds a convertible contender.
-"""
+"""The backend contract on etcd: the contenders of its queues, and what is followed."""
 
 from __future__ import annotations
 
@@ -12,43 +8,34 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, overload
 
 from coordlock.backend import Capabilities, Departure, ServiceInfo
-from coordlock.errors import (
-    Evicted,
-    SessionLost,
-    TooLarge,
-    VersionMismatch,
-)
+from coordlock.errors import Evicted, TooLarge, VersionMismatch
 from coordlock.model.admission import blockers, is_blocked
 from coordlock.model.claim import Permit
-from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_known
+from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise, all_of, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, boolean
 from coordlock_etcd import keys, requests
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.errors import UNKNOWN_LEASE
+from coordlock_etcd.data import EtcdData
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.rpc import RANGE, TXN
-from coordlock_etcd.session import EtcdSession
 from coordlock_etcd.transport import Connection, Limiter
 
 if TYPE_CHECKING:
-    from coordlock.backend import Listing, Observation, Operation, Queue, Written
+    from coordlock.backend import Listing, Observation, Queue
 
 __all__ = ["EtcdBackend"]
 
 Snapshots = tuple[Snapshot, ...]
 
-#: How many contenders a reading of a part of a queue lists at least. So counting the others rarely
-#: takes another request.
-_MIN_LISTED_KEYS: Final = 16
-#: How many contenders may be on their way to a queue at once, or out of it. More would not join or
-#: leave it any sooner, and their requests would time out: etcd takes one after another.
+#: How many contenders may be on their way to a queue at once. More would not join it any sooner,
+#: and their requests would time out: etcd takes one after another.
 _MAX_QUEUE_REQUESTS: Final = 16
 
 
-class EtcdBackend(EtcdSession):
+class EtcdBackend(EtcdData):
     """Locks in an etcd cluster, version 3.4 or later: see `coordlock_etcd`."""
 
     scheme: ClassVar[str] = "etcd"
@@ -83,8 +70,7 @@ class EtcdBackend(EtcdSession):
         super().__init__(layout, connection, ttl, timers)
         #: Those of the URL, for what is asked beside gRPC.
         self._options: Mapping[str, Any] = {}
-        self._coming: Limiter[Snapshots] = Limiter(_MAX_QUEUE_REQUESTS)
-        self._leaving: Limiter[bool] = Limiter(_MAX_QUEUE_REQUESTS)
+        self._coming = Limiter(_MAX_QUEUE_REQUESTS)
 
     @classmethod
     def configure(cls, settings: Settings, client: object | None = None, *, timers: Timers) -> Self:
@@ -119,13 +105,8 @@ class EtcdBackend(EtcdSession):
                 partial(send, compares=True) if can_compare else partial(self._look, entries, lease)
             )
         answer = self._coming.submit(entries[0].queue, send)
-        answer.add_done_callback(partial(self._notice_loss, lease))
+        answer.add_done_callback(partial(self._session.notice, lease))
         return answer
-
-    def _notice_loss(self, lease: int, answer: Promise[Any]) -> None:
-        error = answer.exception()
-        if isinstance(error, SessionLost) and error.reason == UNKNOWN_LEASE:
-            self._session.lose(lease, error.reason)
 
     def _add(
         self, entries: Sequence[Entry], lease: int, *, compares: bool = False
@@ -136,15 +117,16 @@ class EtcdBackend(EtcdSession):
         """
         if self._session.current != lease:  # it was lost while the request waited for its turn
             return failed(self._session.missing())
-        within = self._connection.patience(max(map(self._layout.adding, entries)))
+        for entry in entries:
+            self._layout.adding(entry)
         answered: Callable[[pb.TxnResponse], Snapshots | Promise[Snapshots]]
         if compares:
             request = requests.enqueue_unless_blocked(self._layout, entries[0], lease)
             answered = partial(self._tried, entries[0], lease)
         else:
-            listed = max(self._watcher.lists(self._layout.queue(entry.queue)) for entry in entries)
-            request = requests.enqueue(self._layout, entries, lease, listed)
+            request = requests.enqueue(self._layout, entries, lease)
             answered = partial(self._added, entries, lease)
+        within = self._connection.patience
         return self._connection.call(TXN, request, answered, timeout=within, once=True)
 
     def _look(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
@@ -164,15 +146,9 @@ class EtcdBackend(EtcdSession):
         if reply.succeeded:
             ends = [one.response_range for one in reply.responses[1::2]]
             revision = reply.header.revision
-            found = tuple(
+            return tuple(
                 self._entered(entry, end, revision)
                 for entry, end in zip(entries, ends, strict=True)
-            )
-            if all(are_known(snapshot.contenders) for snapshot in found):
-                return found
-            return all_of(
-                self.snapshot(snapshot.queue, snapshot.contenders[-1], owners=True)
-                for snapshot in found
             )
         kvs = [kv for one in reply.responses[: len(entries)] for kv in one.response_range.kvs]
         by_key = {self._layout.key(entry): entry for entry in entries}
@@ -197,8 +173,7 @@ class EtcdBackend(EtcdSession):
     def _entered(self, entry: Entry, end: pb.RangeResponse, revision: int) -> Snapshot:
         """The ``end`` of the queue that ``entry`` has just entered."""
         snapshot = keys.enqueued(self._layout, entry, end, revision)
-        is_known = are_known(snapshot.contenders)
-        waits = snapshot.omitted or not is_known or blockers(snapshot, snapshot.contenders[-1])
+        waits = snapshot.omitted or blockers(snapshot, snapshot.contenders[-1])
         prefix = self._layout.queue(entry.queue)
         self._watcher.enqueued(prefix, end, revision, waits=bool(waits))
         return snapshot
@@ -222,16 +197,14 @@ class EtcdBackend(EtcdSession):
         conflicting: bool = False,
     ) -> Promise[Snapshot]:
         prefix = self._layout.queue(queue)
-        described = partial(self._described, queue, upto, owners, conflicting)
+        described = partial(keys.snapshot, self._layout, queue, owners=owners)
         if conflicting and upto is not None:
-            looks = requests.in_the_way(prefix, upto, owners=owners)
 
-            def both(reply: pb.TxnResponse) -> Snapshot | Promise[Snapshot]:
+            def both(reply: pb.TxnResponse) -> Snapshot:
                 kvs = [kv for one in reply.responses for kv in one.response_range.kvs]
-                kvs.sort(key=lambda kv: kv.create_revision, reverse=True)
                 return described(kvs, reply.header.revision)
 
-            return self._connection.call(TXN, looks, both)
+            return self._connection.call(TXN, requests.in_the_way(prefix, upto), both)
 
         def read(reply: pb.RangeResponse) -> Snapshot | Promise[Snapshot]:
             kvs, revision = reply.kvs, reply.header.revision
@@ -245,28 +218,9 @@ class EtcdBackend(EtcdSession):
                 lambda others: described(kvs, revision, reply.count - len(kvs) - len(others.kvs)),
             )
 
-        limit = 0 if upto is None else max(upto.claim.window + 1, _MIN_LISTED_KEYS)
+        limit = 0 if upto is None else max(upto.claim.window, requests.LISTED) + 1
         order = 0 if upto is None else upto.order
-        return self._connection.call(
-            RANGE, requests.nearest(prefix, limit, order, owners=owners), read
-        )
-
-    def _described(
-        self,
-        queue: str,
-        upto: Contender | None,
-        owners: bool,
-        conflicting: bool,
-        kvs: Sequence[pb.KeyValue],
-        revision: int,
-        omitted: int = 0,
-    ) -> Snapshot | Promise[Snapshot]:
-        """The snapshot that was read, or the promise of one with owners and values, if needed."""
-        me = None if owners else upto
-        found = keys.snapshot(self._layout, queue, kvs, revision, omitted, me=me)
-        if are_known(found.contenders):
-            return found
-        return self.snapshot(queue, upto, owners=True, conflicting=conflicting)
+        return self._connection.call(RANGE, requests.nearest(prefix, limit, order), read)
 
     def queues(self) -> Promise[list[str]]:
 
@@ -292,7 +246,7 @@ class EtcdBackend(EtcdSession):
 
     def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
         if len(entries) == 1:
-            return self._leaving.submit(entries[0].queue, partial(self._withdraw, entries))
+            return self._withdraw(entries)
 
         def steps() -> Steps[bool]:
             # A set that was too large to be added has left nothing, unless the limit was higher.
@@ -305,8 +259,7 @@ class EtcdBackend(EtcdSession):
         return run_in_background(steps())
 
     def _withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
-        within = self._connection.patience(max(map(self._layout.own.removing, entries)))
-        request = requests.withdraw(self._layout, entries)
+        request, within = requests.withdraw(self._layout, entries), self._connection.patience
         removed = partial(self._removed, entries)
         return self._connection.call(TXN, request, removed, timeout=within, once=True)
 
@@ -336,24 +289,7 @@ class EtcdBackend(EtcdSession):
             contender, revision, on_departure, waiters, prefix=prefix, changes=changes
         )
 
-    # Data and observations
-
-    def read(self, where: str, *, guard: Contender | None = None) -> Promise[Listing]:
-        from coordlock_etcd import data
-
-        return data.read(self._layout, self._connection, where, guard)
-
-    def names(self, folder: str, first: int | None = None, split: str = "") -> Promise[list[str]]:
-        from coordlock_etcd import data
-
-        return data.names(self._layout, self._connection, folder, first, split)
-
-    def write(
-        self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
-    ) -> Promise[Written]:
-        from coordlock_etcd import data
-
-        return data.write(self._layout, self._connection, operations, guards)
+    # Beside the queues
 
     def service_time(self) -> Promise[float | None]:
         from coordlock_etcd.clock import time_of

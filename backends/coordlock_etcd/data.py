@@ -33,70 +33,64 @@ from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE, NoSpace
-from coordlock_etcd.keys import Layout
 from coordlock_etcd.rpc import TXN
-from coordlock_etcd.transport import Connection
+from coordlock_etcd.session import EtcdSession
 
-__all__ = ["names", "read", "write"]
-
-
-def read(
-    layout: Layout, connection: Connection, where: str, guard: Contender | None
-) -> Promise[Listing]:
-    """See `Backend.read`."""
-    key, end = layout.range_of(where)
-    request = requests.guarded_read(guard, pb.RangeRequest(key=key, range_end=end))
-
-    def listing(reply: pb.TxnResponse) -> Listing:
-        if guard is not None and not reply.succeeded:
-            raise Evicted(guard.key)
-        found = {
-            layout.path(kv.key): VersionedValue(kv.value, kv.version)
-            for kv in reply.responses[0].response_range.kvs
-            if layout.is_at(where, kv.key)
-        }
-        return Listing(dict(sorted(found.items())), reply.header.revision)
-
-    return connection.call(TXN, request, listing)
+__all__ = ["EtcdData"]
 
 
-def names(
-    layout: Layout, connection: Connection, folder: str, first: int | None, split: str
-) -> Promise[list[str]]:
-    """See `Backend.names`. The service sorts by key."""
-    key, end = layout.range_of(folder)
-    middle = layout.at(folder + split)
-    parts = [(key, middle), (middle, end)] if split else [(key, end)]
-    ranges = [pb.RangeRequest(key=key, range_end=end, limit=first or 0) for key, end in parts]
-    request = pb.TxnRequest(success=[pb.RequestOp(request_range=one) for one in ranges])
+class EtcdData(EtcdSession):
+    """The part of the backend that reads and writes beside the queues."""
 
-    def found(reply: pb.TxnResponse) -> list[str]:
-        kvs = chain.from_iterable(one.response_range.kvs for one in reply.responses)
-        return [layout.path(kv.key).removeprefix(folder) for kv in kvs]
+    def read(self, where: str, *, guard: Contender | None = None) -> Promise[Listing]:
+        layout = self._layout
+        key, end = layout.range_of(where)
+        request = requests.guarded_read(guard, pb.RangeRequest(key=key, range_end=end))
 
-    return connection.call(TXN, request, found)
+        def listing(reply: pb.TxnResponse) -> Listing:
+            if guard is not None and not reply.succeeded:
+                raise Evicted(guard.key)
+            found = {
+                layout.path(kv.key): VersionedValue(kv.value, kv.version)
+                for kv in reply.responses[0].response_range.kvs
+                if layout.is_at(where, kv.key)
+            }
+            return Listing(dict(sorted(found.items())), reply.header.revision)
 
+        return self._connection.call(TXN, request, listing)
 
-def write(
-    layout: Layout,
-    connection: Connection,
-    operations: Sequence[Operation],
-    guards: Sequence[Contender],
-) -> Promise[Written]:
-    """See `Backend.write`."""
-    request = requests.guarded_writes(guards, operations, layout)
-    changes = any(isinstance(one, Put | Delete) for one in operations)
-    read = partial(_written, operations, guards)
+    def names(self, folder: str, first: int | None = None, split: str = "") -> Promise[list[str]]:
+        layout = self._layout
+        key, end = layout.range_of(folder)
+        middle = layout.at(folder + split)
+        parts = [(key, middle), (middle, end)] if split else [(key, end)]
+        ranges = [pb.RangeRequest(key=key, range_end=end, limit=first or 0) for key, end in parts]
+        request = pb.TxnRequest(success=[pb.RequestOp(request_range=one) for one in ranges])
 
-    def steps() -> Steps[Written]:
-        written: Written
-        try:
-            written = yield connection.call(TXN, request, read, once=changes)
-        except NoSpace as error:
-            raise BackendUnavailable(SERVICE, f"{error.reason}; it may have been made") from None
-        return written
+        def found(reply: pb.TxnResponse) -> list[str]:
+            kvs = chain.from_iterable(one.response_range.kvs for one in reply.responses)
+            return [layout.path(kv.key).removeprefix(folder) for kv in kvs]  # etcd sorts them
 
-    return run_in_background(steps())
+        return self._connection.call(TXN, request, found)
+
+    def write(
+        self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
+    ) -> Promise[Written]:
+        request = requests.guarded_writes(guards, operations, self._layout)
+        changes = any(isinstance(one, Put | Delete) for one in operations)
+        read = partial(_written, operations, guards)
+
+        def steps() -> Steps[Written]:
+            written: Written
+            try:
+                written = yield self._connection.call(TXN, request, read, once=changes)
+            except NoSpace as error:
+                raise BackendUnavailable(
+                    SERVICE, f"{error.reason}; it may have been made"
+                ) from None
+            return written
+
+        return run_in_background(steps())
 
 
 def _written(

@@ -15,9 +15,7 @@ from coordlock.errors import (
 )
 
 __all__ = [
-    "CANCELED_BY_PROXY",
     "SERVICE",
-    "UNKNOWN_LEASE",
     "NoSpace",
     "NotPermitted",
     "WatchRefused",
@@ -32,10 +30,6 @@ __all__ = [
 ]
 
 SERVICE: Final = "etcd"
-#: What etcd's grpc-proxy makes of a heartbeat, a stream that ends with its first request.
-CANCELED_BY_PROXY: Final = "context canceled"
-#: Why a session is lost when etcd refuses its lease.
-UNKNOWN_LEASE: Final = "etcd does not know the lease any more"
 
 #: What gRPC says when no connection came about, so that nothing was sent.
 _UNRESOLVED: Final = ("errors resolving", "dns resolution", "name resolution")
@@ -163,7 +157,7 @@ def translate(
     at = f"{host}: " if host else ""
     text = details.removeprefix("etcdserver: ") or code.name
     if "lease not found" in text:
-        return SessionLost(SERVICE, UNKNOWN_LEASE)
+        return SessionLost(SERVICE, "etcd does not know the lease any more")
     if needs_login(code, details) or "authentication failed" in text:
         return AuthenticationFailed(SERVICE, at + text)
     if code is StatusCode.PERMISSION_DENIED:

@@ -16,8 +16,8 @@ from functools import lru_cache
 from typing import Final, Self
 
 from coordlock.errors import SessionLost
-from coordlock.model.claim import AnyClaim, Mode, parse_marker
-from coordlock.model.contender import Contender, Entry, Owner, Snapshot, are_same
+from coordlock.model.claim import AnyClaim, Convertible, Mode, parse_marker
+from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.model.names import escape, unescape
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.errors import SERVICE
@@ -84,9 +84,9 @@ class Layout:
         """The key of ``entry``'s contender, the same for every attempt to create it."""
         return self.own.key(entry, self.beginning(entry))
 
-    def adding(self, entry: Entry) -> int:
-        """A request may add ``entry``; how many were before."""
-        return self.own.adding(entry, self.beginning(entry))
+    def adding(self, entry: Entry) -> None:
+        """A request may add ``entry``."""
+        self.own.adding(entry, self.beginning(entry))
 
     def beginning(self, entry: Entry) -> bytes:
         """What the keys of contenders with the claim of ``entry`` start with, in its queue."""
@@ -123,14 +123,16 @@ class Layout:
         """Whether keys begin with a slash, as paths do."""
         return self.prefix.startswith(b"/")
 
-    def contender(self, queue: str, key: bytes, value: bytes | None = None) -> tuple[str, AnyClaim]:
-        """The contender's id and claim, from its ``key`` and what it publishes, if that is known.
+    def contender(self, queue: str, key: bytes, value: bytes = b"") -> tuple[str, AnyClaim]:
+        """The contender's id and claim, from its ``key``, and its ``value`` if it is convertible.
 
         Those of other programs count as exclusive.
         """
         rest = key.removeprefix(self.queue(queue)).decode("utf-8", "backslashreplace")
         if match := _OWN.fullmatch(rest):
-            return match[2], parse_marker(match[1], value)
+            is_convertible = match[1] == Convertible.marker
+            published = Owner.published(value) if is_convertible else None
+            return match[2], parse_marker(match[1], published)
         return rest, Mode.EX
 
 
@@ -146,16 +148,11 @@ def snapshot(
     revision: int,
     omitted: int = 0,
     *,
-    me: Contender | None = None,
+    owners: bool = False,
 ) -> Snapshot:
-    """The queue in ``kvs``, which are in descending order of creation; with ``me`` as it is known.
-
-    Keys that were read without their values name no owners.
-    """
-    contenders = [_contender(layout, queue, kv) for kv in kvs]
-    contenders.reverse()
-    if me is not None and contenders and are_same(contenders[-1], me):
-        contenders[-1] = me
+    """The queue in ``kvs``; with the ``owners`` of its contenders."""
+    contenders = [_contender(layout, queue, kv, owners=owners) for kv in kvs]
+    contenders.sort(key=lambda contender: contender.order)
     return Snapshot(queue, tuple(contenders), revision, omitted)
 
 
@@ -202,10 +199,10 @@ def session(lease: int) -> str:
     return f"{lease:016x}" if lease else ""
 
 
-def _contender(layout: Layout, queue: str, kv: pb.KeyValue) -> Contender:
-    value = Owner.published(kv.value) if kv.value else None
-    id, claim = layout.contender(queue, kv.key, value)
+def _contender(layout: Layout, queue: str, kv: pb.KeyValue, *, owners: bool = False) -> Contender:
+    id, claim = layout.contender(queue, kv.key, kv.value)
     order = kv.create_revision
+    owners = owners or isinstance(claim, Convertible)
     return Contender(
         id=layout.own.id(kv.key, order) or id,
         key=kv.key.decode("utf-8", "surrogateescape"),
@@ -213,8 +210,8 @@ def _contender(layout: Layout, queue: str, kv: pb.KeyValue) -> Contender:
         order=order,
         token=order,
         session=session(kv.lease),
-        owner=Owner.decode(kv.value) if kv.value else None,
-        value=value,
+        owner=Owner.decode(kv.value) if owners else None,
+        value=Owner.published(kv.value) if owners else None,
         version=kv.version,
     )
 
@@ -223,5 +220,4 @@ def refused(layout: Layout, queue: str, reply: pb.TxnResponse) -> Snapshot:
     """The queue's nearest that may be in the way of what `enqueue_unless_blocked` did not add."""
     _, count, *ranges = (one.response_range for one in reply.responses)
     kvs = [kv for one in ranges for kv in one.kvs]
-    kvs.sort(key=lambda kv: kv.create_revision, reverse=True)
     return snapshot(layout, queue, kvs, reply.header.revision, count.count - len(kvs))

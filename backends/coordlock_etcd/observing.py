@@ -30,7 +30,7 @@ from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.errors import client_closed
 from coordlock_etcd.keys import Layout, prefix_end
 from coordlock_etcd.probes import Probes
-from coordlock_etcd.transport import Connection, Limiter, StreamHost
+from coordlock_etcd.transport import Connection, StreamHost
 
 __all__ = ["Observations"]
 
@@ -40,8 +40,6 @@ Place = Queue | str
 REREAD_DELAY_S: Final = 0.2
 #: Seconds after which all places are read again, even if the stream is well.
 REREAD_INTERVAL_S: Final = 60.0
-#: So many places are read at a time.
-_MAX_READINGS: Final = 16
 #: How often, within the time for a probe, the client asks again for progress.
 _TICKS_PER_INTERVAL: Final = 4
 #: The id of responses that concern all watches of a stream.
@@ -66,7 +64,6 @@ class Observations:
         self._lock = self.host.lock
         self._observers = Observers(self, timers.clock, self._lock)
         self._probes = Probes(connection, self.host, timers.clock, interval)
-        self._limiter: Limiter[Any] = Limiter(_MAX_READINGS)
         #: What is observed, and the id of its watch on the stream; 0 for none.
         self._watches: dict[Place, int] = {}
         self._timer: Timer | None = None
@@ -92,7 +89,7 @@ class Observations:
                 self._timer.cancel()
 
     def _read(self, place: Place, read: Callable[[], Promise[Any]]) -> Steps[Any]:
-        state = yield self._limiter.submit("", read)
+        state = yield read()
         with self._lock:
             if self._watches.get(place) == 0 and self.host.is_open:
                 key, end = self._range(place)
@@ -129,11 +126,11 @@ class Observations:
         for place in self._observers.places():
             self._observers.live(place)
 
-    def broke(self, error: CoordlockError | None, *, is_forgiven: bool) -> None:
+    def broke(self, error: CoordlockError | None) -> None:
         with self._lock:
             self._watches = dict.fromkeys(self._watches, 0)
         # Where a new login will do, observers learn only of a delay: see `_probe`.
-        self._observers.gap(self._probes.delivered_until, is_shown=not is_forgiven)
+        self._observers.gap(self._probes.delivered_until, is_shown=error is not None)
         if isinstance(error, AuthenticationFailed):
             self._observers.end(error)
 

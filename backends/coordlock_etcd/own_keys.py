@@ -27,17 +27,14 @@ _MAX_KEYS: Final = 100
 
 @dataclass(slots=True)
 class _Own:
-    """The key of an entry, and how its requests went.
+    """The key of an entry, and its creation revision, once that is known.
 
-    ``order`` is its creation revision, once that is known. ``has_blind_removal``: whether a request
-    may delete the key, whichever contender has it.
+    ``returns``: whether no request is left that could create or delete it once it was deleted.
     """
 
     key: bytes
     order: int | None = None
-    additions: int = 0
-    removals: int = 0
-    has_blind_removal: bool = False
+    returns: bool = True
 
 
 class OwnKeys:
@@ -54,34 +51,26 @@ class OwnKeys:
         #: By what the keys start with; the latest comes last.
         self._free: dict[bytes, list[bytes]] = {}
 
-    def adding(self, entry: Entry, prefix: bytes) -> int:
-        """A request may add ``entry``, whose key starts with ``prefix``; how many were before."""
-        own = self._by_id.get(entry.id)
-        if own is None:
+    def adding(self, entry: Entry, prefix: bytes) -> None:
+        """A request may add ``entry``, whose key starts with ``prefix``."""
+        if (own := self._by_id.get(entry.id)) is not None:
+            own.returns = False
+        else:
             free = [] if entry.publishes else self._free.get(prefix, [])
-            own = _Own(free.pop() if free else prefix + entry.id.encode())
-            self._by_id[entry.id] = own
-        own.additions += 1
-        return own.additions - 1
-
-    def removing(self, entry: Entry) -> int:
-        """A request may remove ``entry``; how many were before."""
-        if (own := self._by_id.get(entry.id)) is None:
-            return 0
-        if own.order is None:
-            own.has_blind_removal = True
-        own.removals += 1
-        return own.removals - 1
+            key = free.pop() if free else prefix + entry.id.encode()
+            self._by_id[entry.id] = _Own(key)
 
     def key(self, entry: Entry, prefix: bytes) -> bytes:
         """The key of ``entry``, which starts with ``prefix``."""
         own = self._by_id.get(entry.id)
         return prefix + entry.id.encode() if own is None else own.key
 
-    def order(self, entry: Entry) -> int | None:
-        """The creation revision of ``entry``; None where no answer has told it."""
-        own = self._by_id.get(entry.id)
-        return None if own is None else own.order
+    def removing(self, entry: Entry) -> int | None:
+        """A request may remove ``entry``, created at this revision; None if no answer told it."""
+        if (own := self._by_id.get(entry.id)) is None:
+            return None
+        own.returns &= own.order is not None
+        return own.order
 
     def id(self, key: bytes, order: int) -> str | None:
         """The id of the entry that has ``key``, created at ``order``; None for others' keys."""
@@ -95,32 +84,26 @@ class OwnKeys:
 
     def refused(self, entry: Entry) -> None:
         """An answer shows that etcd has not added ``entry``."""
-        own = self._by_id.get(entry.id)
-        if own is not None and own.additions == 1:
-            self._forget(entry, own, is_free=True)
+        self.removed(entry, was_there=True)
 
     def removed(self, entry: Entry, *, was_there: bool) -> None:
-        """A deletion was answered, which has compared the revision if that was known."""
+        """A deletion was answered: whether it has removed what was added.
+
+        Where the key does not return, a late request may add it, and the kernel looks for it again.
+        """
         own = self._by_id.get(entry.id)
-        # Else a late request may add it, and the kernel looks for it again.
-        if own is None or own.order is None or own.additions > 1:
-            return
-        if was_there or not own.has_blind_removal:  # a blind one may have come before the contender
-            self._forget(entry, own, is_free=was_there and not own.has_blind_removal)
-
-    def clear(self) -> None:
-        """The session has ended, and with it whatever was added."""
-        self._by_id.clear()
-        self._ids.clear()
-
-    def _forget(self, entry: Entry, own: _Own, *, is_free: bool) -> None:
-        if self._by_id.pop(entry.id, None) is None:
-            return  # a signal handler or another thread did it
+        if own is None or not own.returns or self._by_id.pop(entry.id, None) is None:
+            return  # the latter where a signal handler or another thread did it
         if own.order is not None:
             self._ids.pop((own.key, own.order), None)
-        if is_free and not entry.publishes:
+        if was_there and not entry.publishes:
             prefix = own.key[: own.key.rindex(b"-") + 1]
             free = self._free.pop(prefix, [])
             self._free[prefix] = [*free, own.key][:_MAX_KEYS]
             if len(self._free) > _MAX_QUEUES:
                 self._free.pop(next(iter(self._free)), None)
+
+    def clear(self) -> None:
+        """The session has ended, and with it whatever was added."""
+        self._by_id.clear()
+        self._ids.clear()

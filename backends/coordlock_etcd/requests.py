@@ -13,22 +13,22 @@ from coordlock_etcd.keys import Layout, key_of, prefix_end
 
 #: How many operations one transaction may hold, by etcd's default (--max-txn-ops).
 MAX_OPERATIONS: Final = 128
-#: How many keys of each range a try reads at most that is refused.
-_MAX_LISTED_KEYS: Final = 16
+#: How many contenders a request lists at least that stand before one.
+LISTED: Final = 16
 
 
-def enqueue(layout: Layout, entries: Sequence[Entry], lease: int, listed: int = 0) -> pb.TxnRequest:
+def enqueue(layout: Layout, entries: Sequence[Entry], lease: int) -> pb.TxnRequest:
     """Create all contenders and read their queues' ends; if one is there already, read only them.
 
     The answer has two responses for each entry, or one with what is there. The creation revision
     says whether a key exists. A range comes after its put and so shows the contender: it is the
-    newest, and the ``window`` or the ``listed`` before it are the nearest.
+    newest, and those before it are the nearest.
     """
     request = pb.TxnRequest()
     for entry in entries:
         key = layout.key(entry)
         put = pb.PutRequest(key=key, value=entry.owner.encode(entry.value), lease=lease)
-        queue = nearest(layout.queue(entry.queue), max(entry.claim.window, listed) + 1)
+        queue = nearest(layout.queue(entry.queue), max(entry.claim.window, LISTED) + 1)
         request.compare.append(_created(key, 0))
         request.success.extend([pb.RequestOp(request_put=put), *_reads([queue])])
         request.failure.extend(_reads([pb.RangeRequest(key=key)]))
@@ -43,7 +43,7 @@ def enqueue_unless_blocked(layout: Layout, entry: Entry, lease: int) -> pb.TxnRe
     for start, end in _in_the_way(prefix, entry.claim):
         # Equal to zero is true of a range without keys, and of no key.
         request.compare.append(_created(start, 0, end))
-        looks.append(_newest(start, end, _MAX_LISTED_KEYS, owners=True))
+        looks.append(_newest(start, end, LISTED))
     request.failure.extend(_reads(looks))
     return request
 
@@ -62,7 +62,7 @@ def publish(me: Contender, value: bytes, version: int) -> pb.TxnRequest:
 
 def withdraw(layout: Layout, entries: Sequence[Entry]) -> pb.TxnRequest:
     """Delete the contenders of ``entries``, created at the revisions that are known of them."""
-    return delete_all({layout.key(entry): layout.own.order(entry) for entry in entries})
+    return delete_all({layout.key(entry): layout.own.removing(entry) for entry in entries})
 
 
 def has_deleted_all(reply: pb.TxnResponse) -> bool:
@@ -82,19 +82,15 @@ def delete_all(created: Mapping[bytes, int | None]) -> pb.TxnRequest:
     )
 
 
-def nearest(
-    prefix: bytes, limit: int = 0, upto: int = 0, *, owners: bool = False
-) -> pb.RangeRequest:
+def nearest(prefix: bytes, limit: int = 0, upto: int = 0) -> pb.RangeRequest:
     """Read the newest ``limit`` keys under ``prefix`` that were created at ``upto`` or before.
 
-    Zero stands for no bound. Without ``owners``, the keys alone.
+    Zero stands for no bound.
     """
-    return _newest(prefix, prefix_end(prefix), limit, upto, owners=owners)
+    return _newest(prefix, prefix_end(prefix), limit, upto)
 
 
-def _newest(
-    start: bytes, end: bytes, limit: int, upto: int = 0, *, owners: bool
-) -> pb.RangeRequest:
+def _newest(start: bytes, end: bytes, limit: int, upto: int = 0) -> pb.RangeRequest:
     return pb.RangeRequest(
         key=start,
         range_end=end,
@@ -102,20 +98,16 @@ def _newest(
         sort_order=pb.RangeRequest.DESCEND,
         sort_target=pb.RangeRequest.CREATE,
         max_create_revision=upto,
-        keys_only=not owners,
     )
 
 
-def in_the_way(prefix: bytes, me: Contender, *, owners: bool = False) -> pb.TxnRequest:
-    """Read ``me`` and what may be in its way; without ``owners``, the keys alone."""
+def in_the_way(prefix: bytes, me: Contender) -> pb.TxnRequest:
+    """Read ``me`` and what may be in its way."""
     ranges = [
-        pb.RangeRequest(
-            key=start, range_end=end, max_create_revision=me.order - 1, keys_only=not owners
-        )
+        pb.RangeRequest(key=start, range_end=end, max_create_revision=me.order - 1)
         for start, end in _in_the_way(prefix, me.claim)
     ]
-    itself = pb.RangeRequest(key=key_of(me), keys_only=not owners)
-    return pb.TxnRequest(success=_reads([itself, *ranges]))
+    return pb.TxnRequest(success=_reads([pb.RangeRequest(key=key_of(me)), *ranges]))
 
 
 def _in_the_way(prefix: bytes, claim: AnyClaim) -> Iterator[tuple[bytes, bytes]]:

@@ -11,11 +11,12 @@ from coordlock.backend import Backend, SessionInfo, SessionListener
 from coordlock.backend.session import OneSession
 from coordlock.errors import BackendError, BackendUnavailable, SessionLost
 from coordlock.runtime.clock import Timers
+from coordlock.runtime.driver import Steps, awaited, run_in_background
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, failed
 from coordlock_etcd import keys, rpc
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.errors import CANCELED_BY_PROXY, SERVICE, client_closed
+from coordlock_etcd.errors import SERVICE, client_closed
 from coordlock_etcd.keys import Layout
 from coordlock_etcd.transport import Connection, StreamHost, can_start_threads
 from coordlock_etcd.watcher import Watcher
@@ -28,15 +29,17 @@ __all__ = ["EtcdSession"]
 log = Log("coordlock")
 
 
-def _conclude(answer: Promise[float], beat: Promise[float]) -> None:
-    """Settle the ``answer`` to a heartbeat."""
-    error = beat.exception()
-    if isinstance(error, BackendUnavailable) and error.reason.endswith(CANCELED_BY_PROXY):
-        advice = "is this `etcd grpc-proxy`? It answers no heartbeats of coordlock: "
-        advice += "name the members of the cluster themselves"
-        answer.fail(BackendError(SERVICE, f"{error.reason}; {advice}"))
-    else:
-        answer.follow(beat)
+def _beat(sent: Promise[float]) -> Steps[float]:
+    """The answer to a heartbeat."""
+    try:
+        return (yield from awaited(sent))
+    except BackendUnavailable as error:
+        # What etcd's grpc-proxy makes of a stream that ends with its first request.
+        if not error.reason.endswith("context canceled"):
+            raise
+        advice = "It answers no heartbeats of coordlock: name the members of the cluster themselves"
+        reason = f"{error.reason}; is this `etcd grpc-proxy`? {advice}"
+        raise BackendError(SERVICE, reason) from None
 
 
 class EtcdSession(Backend):
@@ -86,10 +89,8 @@ class EtcdSession(Backend):
         # A member that hangs is left in time to ask another.
         timeout = min(self._connection.timeout, self._ttl / 3)
         beaten = partial(self._beaten, lease)
-        answer: Promise[float] = Promise()
         sent = self._connection.call(rpc.LEASE_KEEP_ALIVE, request, beaten, timeout=timeout)
-        sent.add_done_callback(partial(_conclude, answer))
-        return answer
+        return run_in_background(_beat(sent))
 
     def close(self) -> Promise[None]:
         with self._lock:

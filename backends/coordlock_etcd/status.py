@@ -6,8 +6,9 @@ from typing import Final
 
 from coordlock.backend import ServiceInfo
 from coordlock.backend.defects import Defect, Version, version_in, warnings_about
+from coordlock.errors import CoordlockError
 from coordlock.runtime.driver import Steps, run_in_background
-from coordlock.runtime.promise import Promise, all_of, settled
+from coordlock.runtime.promise import Promise
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.errors import NotPermitted
 from coordlock_etcd.rpc import STATUS
@@ -34,58 +35,42 @@ _DEFECTS: Final = (
     ),
 )
 
-#: By host.
-_Answers = list[tuple[str, Promise[pb.StatusResponse]]]
-
 
 def status(connection: Connection) -> Promise[ServiceInfo]:
     """Ask all endpoints for their status. One answer is enough; fails when none comes."""
-    answers: _Answers = [
-        (
-            endpoint.host,
-            connection.call(STATUS, pb.StatusRequest(), lambda reply: reply, at=endpoint),
-        )
-        for endpoint in connection.cluster.endpoints
+    asked = [
+        (one.host, connection.to(one).call(STATUS, pb.StatusRequest(), lambda reply: reply))
+        for one in connection.cluster.endpoints
     ]
 
     def steps() -> Steps[ServiceInfo]:
-        yield all_of(settled(answer) for _, answer in answers)
-        return _describe(answers)
+        endpoints: list[str] = []
+        versions: set[str] = set()
+        notes: list[str] = []
+        for host, answer in asked:
+            try:
+                reply: pb.StatusResponse = yield answer
+            except NotPermitted:
+                endpoints.append(host)
+            except CoordlockError as error:
+                endpoints.append(f"{host} (no answer)")
+                notes.append(str(error))
+            else:
+                leads = reply.leader == reply.header.member_id
+                endpoints.append(f"{host} ({'leader' if leads else 'follower'})")
+                versions.add(reply.version)
+        if len(notes) == len(asked):
+            yield asked[0][1]  # which fails
+        if not versions:
+            notes.append("the version is not known: etcd tells it to users with the role root only")
+        return ServiceInfo(
+            service="etcd",
+            version=", ".join(sorted(versions)) or "unknown",
+            endpoints=tuple(endpoints),
+            warnings=(*notes, *(text for one in sorted(versions) for text in warnings(one))),
+        )
 
     return run_in_background(steps())
-
-
-def _describe(answers: _Answers) -> ServiceInfo:
-    errors = [answer.exception() for _, answer in answers]
-    if not any(error is None or isinstance(error, NotPermitted) for error in errors):
-        answers[0][1].result()
-    endpoints: list[str] = []
-    versions: set[str] = set()
-    notes: list[str] = []
-    for host, answer in answers:
-        error = answer.exception()
-        if isinstance(error, NotPermitted):
-            endpoints.append(host)
-            continue
-        if error is not None:
-            endpoints.append(f"{host} (no answer)")
-            notes.append(str(error))
-            continue
-        reply = answer.result()
-        leads = reply.leader == reply.header.member_id
-        endpoints.append(f"{host} ({'leader' if leads else 'follower'})")
-        versions.add(reply.version)
-        if not reply.leader:
-            notes.append(f"{host} knows no leader: its cluster has no majority")
-    known = sorted(versions)
-    if not known:
-        notes.append("the version is not known: etcd tells it to users with the role root only")
-    return ServiceInfo(
-        service="etcd",
-        version=", ".join(known) or "unknown",
-        endpoints=tuple(endpoints),
-        warnings=tuple(notes) + tuple(text for one in known for text in warnings(one)),
-    )
 
 
 def warnings(version: str) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from coordlock_etcd import requests
 from coordlock_etcd.keys import prefix_end
 from coordlock_etcd.rpc import TXN
 from coordlock_etcd.transport import Connection, StreamHost
-from coordlock_etcd.watches import MAX_WATCHED_QUEUE, EtcdWatch, Watch
+from coordlock_etcd.watches import EtcdWatch, Watch
 
 __all__ = ["Watcher"]
 
@@ -102,27 +102,22 @@ class Watcher:
         if not waits and prefix not in self._queues:
             return
         with self._lock:
-            now = self._clock.now()
             if (queue := self._queues.get(prefix)) is not None:
-                queue.used = now
+                queue.is_used = True
                 queue.listed(found, revision)
-            elif waits and found.count <= MAX_WATCHED_QUEUE:
-                queue = EtcdWatch(prefix, prefix_end(prefix), used=now)
-                self._queues[prefix] = queue
+            elif waits and found.count <= requests.LISTED:
+                queue = self._queues[prefix] = EtcdWatch(prefix, prefix_end(prefix))
                 self._send(queue)
-
-    def lists(self, prefix: bytes) -> int:
-        """How many contenders the next enqueue must list that stand in the queue before its own."""
-        return MAX_WATCHED_QUEUE if prefix in self._queues else 0
 
     def recheck_when_due(self) -> None:
         """Read the watched keys if that was long ago. Never blocks.
 
-        And end the watches on queues that have been left: nothing may be reported there any more.
+        And end the watches on queues in which the client has not been since the last call.
         """
         with self._lock:
             for queue in list(self._queues.values()):
-                self._end_unused(queue)
+                if queue.is_over():
+                    self._drop(self._queues.pop(queue.key))
         if self._clock.now() - self._rechecked_at >= RECHECK_INTERVAL_S:
             self._rechecked_at = self._clock.now()
             with self._lock:
@@ -136,7 +131,6 @@ class Watcher:
             self._queues.clear()
             self._sent.clear()
             self._broken = False
-            self.host.forget()
             self.host.restart()
 
     def close(self) -> None:
@@ -164,11 +158,6 @@ class Watcher:
         self._sent.pop(watch, None)
         self.host.unwatch(watch.id)
 
-    def _end_unused(self, queue: EtcdWatch) -> None:
-        if queue.end and queue.is_unused(self._clock.now()):
-            self._drop(queue)
-            self._queues.pop(queue.key, None)
-
     def _unwatch(self, watch: Watch) -> None:
         served_by = watch.served_by
         if served_by is not None and served_by.drop(watch):
@@ -187,13 +176,13 @@ class Watcher:
                 self._send(watch)
             self._read_at = self.host.newest_id
 
-    def broke(self, error: CoordlockError | None, *, is_forgiven: bool) -> None:
+    def broke(self, error: CoordlockError | None) -> None:
         """No watch is on a stream until the next one is open."""
         with self._lock:
             for watch in self._sent:
                 watch.broke()
             self._unsure.clear()
-            if error is None or is_forgiven or self._broken or not self._watches.watched:
+            if error is None or self._broken or not self._watches.watched:
                 return
             self._broken = True
         self._session.suspect(str(error))
@@ -211,7 +200,6 @@ class Watcher:
                 if response.created:
                     self._unsure += target.created(response.header.revision)
                 over = target.report(response.events)
-                self._end_unused(target)
             unsure: list[Watch] = []
             if response.created and response.watch_id >= self._read_at:
                 unsure, self._unsure = self._unsure, []

@@ -27,12 +27,8 @@ from coordlock.model.contender import Contender
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.keys import key_of
 
-__all__ = ["MAX_WATCHED_QUEUE", "EtcdWatch", "Watch"]
+__all__ = ["EtcdWatch", "Watch"]
 
-#: The longest queue that a client begins to watch whole.
-MAX_WATCHED_QUEUE: Final = 16
-#: Seconds after which a client ends the watch when it has not been there again.
-UNUSED_S: Final = 2.0
 #: How many departures are remembered, for contenders whose creation is yet to be answered.
 MAX_DEPARTURES: Final = 128
 
@@ -81,17 +77,15 @@ class EtcdWatch:
         end: the end of the queue's keys; empty for a key.
         puts: whether it reports puts, too.
         id: on the stream; 0 while it is on none.
-        used: when the client last enqueued there, by the clock.
+        is_used: whether the client has enqueued there since `is_over` was asked last.
     """
 
-    def __init__(
-        self, key: bytes, end: bytes = b"", *, puts: bool = False, used: float = 0.0
-    ) -> None:
+    def __init__(self, key: bytes, end: bytes = b"", *, puts: bool = False) -> None:
         self.key = key
         self.end = end
         self.puts = puts
         self.id = 0
-        self.used = used
+        self.is_used = True
         #: Where etcd filed it; and after which revision all departures are known or to come.
         self._filed = self._since = math.inf
         self._left: dict[bytes, int] = {}
@@ -105,9 +99,10 @@ class EtcdWatch:
         """Whether etcd has filed it, and so reports departures."""
         return self._filed < math.inf
 
-    def is_unused(self, now: float) -> bool:
-        """Whether the client has not been there for a while, and awaits no departure."""
-        return self.used + UNUSED_S < now and not self._watches
+    def is_over(self) -> bool:
+        """Whether the client has not been there since the last call, and awaits no departure."""
+        was_used, self.is_used = self.is_used, False
+        return not (was_used or self._watches)
 
     def created(self, revision: int) -> list[Watch]:
         """It is filed: etcd reports what happens after ``revision``; those it does not cover."""

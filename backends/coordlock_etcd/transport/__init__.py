@@ -3,8 +3,9 @@
 An acquisition passes these, from top to bottom. Any other request begins at `connection`::
 
     limiter     its turn among the requests for its queue
-    connection  all calls to one cluster, with their login
-    call        one call, with a deadline, over several attempts, and the threads that make them
+    connection  all calls to one cluster, with their login, each over several attempts
+    call        one attempt of a call
+    threads     the threads that make attempts
     cluster     the member that an attempt goes to, and the channel to it
 
 Beside that path::

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -10,12 +9,14 @@ from weakref import WeakSet
 
 import grpc
 
+from coordlock.errors import BackendUnavailable
 from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.log import Log
+from coordlock_etcd.errors import SERVICE
 from coordlock_etcd.quiet import quiet
 from coordlock_etcd.rpc import Method
 
-__all__ = ["Cluster", "Endpoint", "can_start_threads"]
+__all__ = ["Cluster", "Endpoint", "can_start_threads", "check_threads"]
 
 log = Log("coordlock")
 
@@ -38,6 +39,12 @@ def can_start_threads() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def check_threads() -> None:
+    """Raise ValueError, as gRPC does on a closed channel, if no thread can be started."""
+    if not can_start_threads():
+        raise ValueError("the interpreter ends and starts no threads")
 
 
 def _channel_options(connect_within: float) -> list[tuple[str, int]]:
@@ -66,7 +73,7 @@ def _channel_options(connect_within: float) -> list[tuple[str, int]]:
 
 
 class Endpoint:
-    """One host. Its first use makes the channel."""
+    """A connection to one host. Its first use makes the channel."""
 
     def __init__(
         self,
@@ -75,18 +82,14 @@ class Endpoint:
         connect_within: float = 5.0,
     ) -> None:
         self.host: Final = host
-        #: Whether it has ever answered, and so is an etcd.
+        #: Whether the host has ever answered, and so is an etcd.
         self.has_answered = False
-        #: When an attempt has ended without an answer, and none was answered since.
-        self._silent_since = math.inf
         self._credentials = credentials
         self._connect_within = connect_within
         self._lock = threading.RLock()
         self._channel: grpc.Channel | None = None
-        # The stubs of that channel, by method: gRPC takes its time to make one.
+        # By method: gRPC takes its time to make one.
         self._stubs: dict[str, Any] = {}
-        #: With those that it has replaced, while calls go on over them.
-        self._channels: WeakSet[grpc.Channel] = WeakSet()
         self._closed = False
 
     @property
@@ -94,63 +97,38 @@ class Endpoint:
         """The channel; raises ValueError, as gRPC does, once it is closed."""
         with self._lock:
             if self._closed:
-                raise ValueError("the channel is closed")
+                raise ValueError("the client is closed")
             if self._channel is None:
-                self._channel, self._stubs = self._open(), {}
-                self._channels.add(self._channel)
+                self._channel = self._open()
             return self._channel
 
-    def stub(self, method: Method[Any, Any]) -> tuple[grpc.Channel, Any]:
-        """The channel, and the stub that calls ``method`` on it. Raises as `channel` does."""
-        with self._lock:
-            channel = self.channel
-            stub = self._stubs.get(method.path)
-            if stub is None:
-                stub = channel.unary_unary(method.path, method.encode, method.decode)
-                self._stubs[method.path] = stub
-            return channel, stub
+    def stub(self, method: Method[Any, Any]) -> Any:
+        """What calls ``method``. Raises as `channel` does."""
+        channel, stub = self.channel, self._stubs.get(method.path)
+        if stub is None:
+            stub = channel.unary_unary(method.path, method.encode, method.decode)
+            self._stubs[method.path] = stub
+        return stub
 
-    def answered(self) -> None:
-        """An attempt was answered."""
-        self.has_answered = True
-        self._silent_since = math.inf
-
-    def is_silent_again(self, sent: float, channel: grpc.Channel | None) -> bool:
-        """Whether an attempt of the time ``sent`` is the second in a row without an answer.
-
-        Attempts that wait for their answers together count as one: a server that is slow for a
-        moment must not have to open everybody's connections and watches again. Those over a
-        ``channel`` that is no longer in use say nothing of the new one.
-        """
-        if channel is not self._channel:
-            return False
-        if sent >= self._silent_since:
-            self._silent_since = math.inf
-            return True
-        self._silent_since = min(self._silent_since, SYSTEM_CLOCK.now())
-        return False
-
-    def renew(self, stuck: grpc.Channel) -> bool:
-        """Use a new channel instead of ``stuck``; False if ``stuck`` is not in use any more.
+    def renewed(self) -> Endpoint:
+        """Another connection to the same host.
 
         A connection that a network forgot looks like a slow server for a long time. Its calls may
         still be answered, so it ends with the last of them.
         """
-        with self._lock:
-            if self._channel is not stuck or self._closed:
-                return False
-            self._channel = None
-            return True
+        renewed = Endpoint(self.host, self._credentials, self._connect_within)
+        renewed.has_answered = self.has_answered
+        return renewed
 
     def close(self) -> None:
-        """Close the channels; their calls end as cancelled.
+        """Close the channel; its calls end as cancelled.
 
         Blocks until the calls have ended, so never call it from a callback of gRPC.
         """
         with self._lock:
             self._closed = True
-            channels = list(self._channels)
-        for channel in channels:
+            channel = self._channel
+        if channel is not None:
             channel.close()
 
     def _open(self) -> grpc.Channel:
@@ -166,21 +144,57 @@ class Cluster:
 
     Attributes:
         current: the endpoint in use; the next one when it has failed.
-        moved: called after another endpoint or connection has come into use, from any thread.
+        moved: called after another endpoint has come into use, from any thread.
         revision: the newest state of the store that any answer or event has shown.
     """
 
     def __init__(self, endpoints: Sequence[Endpoint]) -> None:
-        self.endpoints: Final = tuple(endpoints)
+        self.endpoints = tuple(endpoints)
         self.current = self.endpoints[0]
         self.moved: Callable[[], None] = lambda: None
         self.revision = 0
         self.closed = False
         self._lock = threading.RLock()
+        #: With those that were replaced, while calls go on over them.
+        self._all: WeakSet[Endpoint] = WeakSet(endpoints)
+        #: How many attempts in a row had no answer, and when the last of them ended.
+        self._silences = 0
+        self._silent_at = 0.0
         #: Since when each answer has been older than what was seen; None while the last was not.
         self._older_since: float | None = None
         #: When the last one was. Two that lie far apart say nothing of the time between.
         self._older_at = 0.0
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the last two attempts had no answer."""
+        return self._silences > 1
+
+    def silent(self, sent: float) -> None:
+        """An attempt of the time ``sent`` had no answer.
+
+        Attempts that wait for their answers together count as one: a server that is slow for a
+        moment must not have to open everybody's connections and watches again.
+        """
+        with self._lock:
+            if sent >= self._silent_at:
+                self._silent_at = SYSTEM_CLOCK.now()
+                self._silences += 1
+
+    def answered(self, endpoint: Endpoint, reply: Any, seen: int) -> None:
+        """An attempt was answered. Raises `BackendUnavailable` if ``reply`` does not count.
+
+        It may not be older than what was ``seen``.
+        """
+        endpoint.has_answered, self._silences = True, 0
+        if reply is None:  # for gRPC that is a success, too
+            reason = f"{endpoint.host}: the answer came without its message"
+            raise BackendUnavailable(SERVICE, reason)
+        if (revision := reply.header.revision) < seen:
+            # Servers before 3.4.42, 3.5.28 and 3.6.9 may show the past after a pause.
+            self.saw_older(revision)
+            raise BackendUnavailable(SERVICE, "the answer is older than what was seen before")
+        self.saw(revision)
 
     def saw(self, revision: int) -> None:
         """An answer or event shows the store at ``revision``; later answers may not be older."""
@@ -202,33 +216,29 @@ class Cluster:
             if now - self._older_since >= _RESTORED_S and revision < self.revision:
                 self.revision, self._older_since = revision, None
 
-    def fail_over(self, failed: Endpoint, channel: grpc.Channel, *, is_stuck: bool) -> None:
+    def fail_over(self, failed: Endpoint, *, is_stuck: bool) -> None:
         """Use another endpoint instead of ``failed``. Calls that fail together move on once.
 
-        If ``channel`` ``is_stuck``, it is not used any more, even for the same host.
+        If ``failed`` ``is_stuck``, its connection is not used any more, even for the same host.
         """
-        if self.closed:
-            return
-        is_renewed = is_stuck and failed.renew(channel)
         with self._lock:
-            has_moved = self.current is failed and len(self.endpoints) > 1
-            if has_moved:
-                following = self.endpoints.index(failed) + 1
-                self.current = self.endpoints[following % len(self.endpoints)]
-        if has_moved:
-            log.info("etcd: %s failed, using %s", failed.host, self.current.host)
-        if has_moved or is_renewed:
-            self.moved()
-
-    def admit(self) -> None:
-        """Raise ValueError where a call must not be started: after `close`, or without threads."""
-        if self.closed:
-            raise ValueError("the client is closed")
-        if not can_start_threads():
-            raise ValueError("the interpreter ends and starts no threads")
+            if self.closed or failed not in self.endpoints:
+                return
+            endpoints, at = list(self.endpoints), self.endpoints.index(failed)
+            if is_stuck:
+                endpoints[at] = failed.renewed()
+                self._all.add(endpoints[at])
+                self.endpoints = tuple(endpoints)
+            following = endpoints[(at + 1) % len(endpoints)]
+            if self.current is not failed or following is failed:
+                return
+            self.current = following
+        if following.host != failed.host:
+            log.info("etcd: %s failed, using %s", failed.host, following.host)
+        self.moved()
 
     def close(self) -> None:
         """End all calls and close the channels. Blocks; idempotent."""
         self.closed = True
-        for endpoint in self.endpoints:
+        for endpoint in list(self._all):
             endpoint.close()

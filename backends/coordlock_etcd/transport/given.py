@@ -25,9 +25,9 @@ class GivenEndpoint(Endpoint):
         super().__init__("the given client")
         self._channel = channel
 
-    def renew(self, stuck: grpc.Channel) -> bool:
+    def renewed(self) -> GivenEndpoint:
         """The application has the only channel."""
-        return False
+        return self
 
     def close(self) -> None:
         """Use the channel no more. Calls under way end with their answers or deadlines."""

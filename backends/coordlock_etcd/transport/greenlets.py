@@ -12,22 +12,17 @@ from __future__ import annotations
 import sys
 from typing import Any, Final
 
-__all__ = ["is_patched", "make_room"]
+__all__ = ["make_room"]
 
 #: Threads in which gRPC waits for a client: for its watches and the calls it started, for the call
 #: that blocks, and for what is to be called back.
 _CLIENT_THREADS: Final = 3
 
 
-def is_patched() -> bool:
-    """Whether threads are greenlets."""
-    monkey: Any = sys.modules.get("gevent.monkey")
-    return monkey is not None and bool(monkey.is_module_patched("threading"))
-
-
 def make_room(hosts: int) -> None:
     """Under gevent, make room in its pool for the threads of a client of ``hosts`` members."""
-    if is_patched():
+    monkey: Any = sys.modules.get("gevent.monkey")
+    if monkey is not None and monkey.is_module_patched("threading"):
         from grpc.experimental import gevent
 
         gevent.init_gevent()

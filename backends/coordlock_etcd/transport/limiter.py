@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Any, Final
 
 from coordlock.errors import BackendUnavailable
 from coordlock.runtime.promise import Promise
@@ -14,11 +14,11 @@ from coordlock_etcd.errors import SERVICE
 
 __all__ = ["Limiter"]
 
-Result = TypeVar("Result")
+Answer = Promise[Any]
 
 
-class Limiter(Generic[Result]):
-    """Lets ``most`` requests for a queue be under way; others wait for their turn, in order.
+class Limiter:
+    """Lets ``most`` enqueues for a queue be under way; others wait for their turn, in order.
 
     etcd looks at a whole queue to find its end, so thousands of requests for one queue at once
     would keep it busy for minutes: requests would time out, heartbeats too. Here they wait unsent.
@@ -27,29 +27,16 @@ class Limiter(Generic[Result]):
     def __init__(self, most: int) -> None:
         self._most: Final = most
         self._lock = threading.RLock()
-        self._under_way: dict[str, list[Promise[Result]]] = {}
-        self._waiting: dict[str, deque[tuple[Callable[[], Promise[Result]], Promise[Result]]]] = {}
+        self._sent: dict[str, list[Answer]] = {}
+        self._waiting: dict[str, deque[tuple[Callable[[], Answer], Answer]]] = {}
 
-    def submit(self, queue: str, send: Callable[[], Promise[Result]]) -> Promise[Result]:
+    def submit(self, queue: str, send: Callable[[], Answer]) -> Answer:
         """The answer to what ``send`` sends, here and now or when others have been answered."""
-        promise: Promise[Result] = Promise()
+        promise: Answer = Promise()
         with self._lock:
-            is_next = queue not in self._waiting and len(self._sent(queue)) < self._most
-            if not is_next:
-                self._waiting.setdefault(queue, deque()).append((send, promise))
-        if not is_next:
-            self._go_on(queue)
-            return promise
-        answer = send()
-        if not answer.done():
-            with self._lock:
-                self._under_way[queue] = [*self._sent(queue), answer]
-            answer.add_done_callback(partial(self._go_on, queue))
-        return answer
-
-    def _sent(self, queue: str) -> list[Promise[Result]]:
-        """What is under way. Ctrl-C may have kept an answer from passing its turn on."""
-        return [answer for answer in self._under_way.get(queue, ()) if not answer.done()]
+            self._waiting.setdefault(queue, deque()).append((send, promise))
+        self._go_on(queue)
+        return promise
 
     def _go_on(self, queue: str, _: object = None) -> None:
         """Send what may be sent, and go on when one of that is answered."""
@@ -65,15 +52,16 @@ class Limiter(Generic[Result]):
             if not promise.done():
                 promise.add_done_callback(partial(self._go_on, queue))
 
-    def _next(self, queue: str) -> tuple[Callable[[], Promise[Result]], Promise[Result]] | None:
+    def _next(self, queue: str) -> tuple[Callable[[], Answer], Answer] | None:
         with self._lock:
-            sent, waiting = self._sent(queue), self._waiting.get(queue)
+            sent = [answer for answer in self._sent.get(queue, ()) if not answer.done()]
+            waiting = self._waiting.get(queue)
             turn = waiting.popleft() if waiting and len(sent) < self._most else None
             if turn is not None:
                 sent.append(turn[1])
-            self._under_way[queue] = sent
+            self._sent[queue] = sent
             if not sent:
-                del self._under_way[queue]
+                del self._sent[queue]
             if not waiting:
                 self._waiting.pop(queue, None)
             return turn

@@ -18,7 +18,7 @@ from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE, WatchRefused, is_elsewhere, needs_login, translate
 from coordlock_etcd.rpc import WATCH
 from coordlock_etcd.transport.call import metadata
-from coordlock_etcd.transport.cluster import Cluster, can_start_threads
+from coordlock_etcd.transport.cluster import Cluster, can_start_threads, check_threads
 from coordlock_etcd.transport.connection import Connection
 from coordlock_etcd.transport.login import TokenSource
 
@@ -44,11 +44,10 @@ class StreamUser(Protocol):
     def received(self, response: pb.WatchResponse) -> None:
         """A response of etcd has come on the stream."""
 
-    def broke(self, error: CoordlockError | None, *, is_forgiven: bool) -> None:
+    def broke(self, error: CoordlockError | None) -> None:
         """There is no stream any more, or none could be opened; another attempt follows.
 
-        ``error`` is None where the endpoint in use has changed. What ``is_forgiven`` is a refusal
-        that a new login is expected to mend.
+        ``error`` is None where a new login is expected to mend it.
         """
 
 
@@ -75,10 +74,9 @@ class StreamHost(Generic[T]):
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
         self._delay = _BACKOFF_S[0]
-        #: Whether etcd has refused a watch, and not yet filed those that the next stream began
-        #: with, up to the id `_trial`. A stream's token ends: then etcd refuses each new watch.
+        #: Whether etcd has refused a watch, and filed none since. A stream's token ends: then etcd
+        #: refuses each new watch.
         self._is_refused = False
-        self._trial = 0
         self.closed = False
 
     # With the lock held
@@ -117,11 +115,6 @@ class StreamHost(Generic[T]):
         """Whose the watch ``id`` is; None where it has ended."""
         return self._targets.get(id)
 
-    def forget(self) -> None:
-        """Nothing is watched any more."""
-        self._targets.clear()
-        self._is_refused = False
-
     # Without it
 
     def restart(self) -> None:
@@ -152,20 +145,20 @@ class StreamHost(Generic[T]):
             elif self._thread is not threading.current_thread():
                 return
         while self._is_needed():
-            if not self._serve():
-                with self.lock:
-                    # Not all clients at once, when a server is back.
-                    delay = self._delay * uniform(0.5, 1.0)
-                    self._changed.wait_for(lambda: self.closed, delay)
-                    self._delay = min(2 * self._delay, _BACKOFF_S[1])
+            self._serve()
+            with self.lock:
+                # Not all clients at once, when a server is back.
+                delay = self._delay * uniform(0.5, 1.0)
+                self._changed.wait_for(lambda: self.closed, delay)
+                self._delay = min(2 * self._delay, _BACKOFF_S[1])
 
     def _is_needed(self) -> bool:
         with self.lock:
             self._changed.wait_for(lambda: self.closed or self._user.needs_stream())
             return not self.closed
 
-    def _serve(self) -> bool:
-        """Open a stream, and follow it until it breaks; whether to open the next one at once.
+    def _serve(self) -> None:
+        """Open a stream, and follow it until it breaks.
 
         The user depends on this thread, so it goes on after any error.
         """
@@ -178,25 +171,21 @@ class StreamHost(Generic[T]):
             if not self.closed and can_start_threads():
                 log.exception("etcd: a watch stream failed")
             error = BackendUnavailable(SERVICE, repr(unexpected))
-        is_forgiven = isinstance(error, WatchRefused) and not self._is_refused
-        self._is_refused |= is_forgiven
+        was_refused, self._is_refused = self._is_refused, isinstance(error, WatchRefused)
         try:
-            self._user.broke(error, is_forgiven=is_forgiven)
+            self._user.broke(None if self._is_refused and not was_refused else error)
         except Exception:
             log.exception("etcd: a watch stream failed")
-        return is_forgiven
 
     def _follow(self) -> None:
-        stream = Stream.open(self._connection)
+        login = self._connection.login
+        token = None if login is None else login.token().result()
+        with self.lock:  # so that `restart` finds it
+            if self.closed:
+                return
+            self._stream = stream = Stream(self._connection.cluster, login, token)
         try:
-            with self.lock:
-                if self.closed:
-                    return
-                self._stream = stream
             self._user.opened()
-            self._trial = self.newest_id
-            if not stream.is_current():
-                return  # `restart` came before there was a stream to cancel
             for response in stream.responses():
                 self._take(response)
             raise BackendUnavailable(SERVICE, "the server ended the watch stream")
@@ -208,16 +197,14 @@ class StreamHost(Generic[T]):
 
     def _take(self, response: pb.WatchResponse) -> None:
         if response.created:
-            self._delay = _BACKOFF_S[0]
-            if response.watch_id >= self._trial:
-                self._is_refused = False
+            self._delay, self._is_refused = _BACKOFF_S[0], False
         if response.events:
             self._connection.cluster.saw(response.events[-1].kv.mod_revision)
         self._user.received(response)
 
 
 class Stream:
-    """A stream on the endpoint in use, until it breaks or is cancelled."""
+    """A stream on the endpoint in use, until it breaks or is cancelled. It carries ``token``."""
 
     def __init__(self, cluster: Cluster, login: TokenSource | None, token: str | None) -> None:
         self._cluster = cluster
@@ -225,21 +212,10 @@ class Stream:
         self._token = token
         self._endpoint: Final = cluster.current
         self._requests: SimpleQueue[pb.WatchRequest | None] = SimpleQueue()
-        cluster.admit()
-        self._channel: Final = self._endpoint.channel
-        method = self._channel.stream_stream(WATCH.path, WATCH.encode, WATCH.decode)
+        check_threads()
+        method = self._endpoint.channel.stream_stream(WATCH.path, WATCH.encode, WATCH.decode)
         # None ends the iterator, and with it the thread in which gRPC waits for requests.
         self._call: Any = method(iter(self._requests.get, None), metadata=metadata(token))
-
-    @classmethod
-    def open(cls, connection: Connection) -> Stream:
-        """A stream that carries the token of ``connection``. Blocks for a login."""
-        login = connection.login
-        return cls(connection.cluster, login, None if login is None else login.token().result())
-
-    def is_current(self) -> bool:
-        """Whether calls go over its channel, too."""
-        return self._channel is self._cluster.current.channel
 
     def send(self, request: pb.WatchRequest) -> None:
         """Send ``request``, in the order of the calls; never blocks."""
@@ -264,7 +240,7 @@ class Stream:
             if needs_login(code, details, had_token=self._token is not None):
                 raise self._refused(details) from None
             if is_elsewhere(code, details):
-                self._cluster.fail_over(self._endpoint, self._channel, is_stuck=False)
+                self._cluster.fail_over(self._endpoint, is_stuck=False)
             has_answered = self._endpoint.has_answered
             raise translate(code, details, self._endpoint.host, has_answered=has_answered) from None
 

@@ -68,9 +68,8 @@ def waits_in_order(client: coordlock.Client) -> bool:
 
 
 def test_handoffs_cost_one_reading_in_all_on_an_etcd_that_others_write_to(
-    etcd: Etcd, root: str, busy: None, monkeypatch: pytest.MonkeyPatch
+    etcd: Etcd, root: str, busy: None
 ) -> None:
-    monkeypatch.setattr("coordlock_etcd.watches.UNUSED_S", 3600.0)
     patient = "ttl=60s&request_timeout=30s"
     with (
         FaultProxy(etcd.host, etcd.port, GrpcFrames) as proxy,

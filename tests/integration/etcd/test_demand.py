@@ -98,29 +98,16 @@ def test_who_stands_between_gives_up_and_the_next_goes_on_waiting(
         last.result(30).release()
 
 
-def test_it_lasts_as_long_as_a_contender_and_ends_with_a_report(
-    clients: list[coordlock.Client], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second, third = clients
-    held = first.lock("orders").acquire()
-    eventually(lambda: (queue := queue_watch(first)) is not None and bool(queue._watches))
-    monkeypatch.setattr("coordlock_etcd.watches.UNUSED_S", 0.0)
-    first._engine.backend.heartbeat().result(30)
-    mine = second.admin.contenders("orders")[0].contender
-    assert second._engine.backend.evict(mine).result(30)
-    assert held.lost.wait(30)
-    with third.lock("orders"):
-        pass  # its departure is reported to all
-    eventually(lambda: queue_watch(first) is None)
-
-
-def test_a_heartbeat_ends_it_where_nothing_is_reported_any_more(
-    clients: list[coordlock.Client], monkeypatch: pytest.MonkeyPatch
+def test_it_lasts_as_long_as_a_contender_and_a_heartbeat_ends_it_then(
+    clients: list[coordlock.Client],
 ) -> None:
     first, _, _ = clients
     held = first.lock("orders").acquire()
     eventually(lambda: (queue := queue_watch(first)) is not None and bool(queue._watches))
-    monkeypatch.setattr("coordlock_etcd.watches.UNUSED_S", 0.0)
+    for _ in range(2):
+        first._engine.backend.heartbeat().result(30)
+    assert is_watched(first)
     held.release()
-    first._engine.backend.heartbeat().result(30)
+    for _ in range(2):
+        first._engine.backend.heartbeat().result(30)
     assert queue_watch(first) is None

@@ -209,13 +209,13 @@ def test_a_watch_on_a_value_reports_its_changes_and_the_departure() -> None:
 def test_contenders_that_are_there_keep_it() -> None:
     queue = queue_watch()
     queue.created(10)
-    assert not queue.is_unused(1.0)
-    assert queue.is_unused(10.0)
+    assert not queue.is_over(), "the client has just been there"
+    assert queue.is_over()
     watch = Watch(contender(0, 11), 12)
     assert queue.take(watch)
-    assert not queue.is_unused(10.0)
+    assert not queue.is_over()
     queue.drop(watch)
-    assert queue.is_unused(10.0)
+    assert queue.is_over()
 
 
 def test_what_was_forgotten_came_before_a_gap() -> None:

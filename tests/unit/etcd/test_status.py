@@ -23,6 +23,9 @@ class Endpoint:
         self.host = host
         self.answer = answer
 
+    def call(self, *_: object) -> Promise[pb.StatusResponse]:
+        return self.answer
+
 
 class Cluster:
     """Endpoints with these answers."""
@@ -34,8 +37,8 @@ class Cluster:
             for host, one in zip(("one", "two"), answers, strict=False)
         ]
 
-    def call(self, *_: object, at: Endpoint) -> Promise[pb.StatusResponse]:
-        return at.answer
+    def to(self, endpoint: Endpoint) -> Endpoint:
+        return endpoint
 
 
 def described(*answers: pb.StatusResponse | Exception) -> Any:

@@ -18,7 +18,7 @@ class Service:
     """Sent to it, requests wait for their answer; or they fail at once."""
 
     def __init__(self) -> None:
-        self.limiter: Limiter[int] = Limiter(MOST)
+        self.limiter: Limiter = Limiter(MOST)
         self.sent: list[int] = []
         self.under_way: dict[int, Promise[int]] = {}
         self.answers: list[Promise[int]] = []
@@ -75,33 +75,23 @@ def test_thousands_that_fail_at_once_leave_no_turn_behind() -> None:
     assert len(service.under_way) == MOST
 
 
-def test_an_answer_whose_callback_was_interrupted_gives_its_turn_back() -> None:
-    service = Service()
-    for _ in range(MOST):
-        service.ask()
-    # The fault: Ctrl-C in the thread that was to call it.
-    service.under_way[0]._callbacks.clear()
-    service.answer(0)
-    service.ask()
-    assert service.sent == [*range(MOST + 1)]
-
-
 def test_queues_do_not_wait_for_each_other_and_are_forgotten() -> None:
-    limiter: Limiter[int] = Limiter(1)
+    limiter: Limiter = Limiter(1)
     answers: list[Promise[int]] = [Promise() for _ in range(2)]
     busy, free = (limiter.submit(f"q{n}", partial(answers.__getitem__, n)) for n in range(2))
     waits = limiter.submit("q0", Promise)
-    assert [busy, free] == answers
-    assert waits not in answers
     answers[1].resolve(1)
-    assert [*limiter._under_way] == [*limiter._waiting] == ["q0"]
+    assert free.done()
+    assert not busy.done()
+    assert not waits.done()
+    assert [*limiter._sent] == [*limiter._waiting] == ["q0"]
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_a_request_that_cannot_be_sent_fails_and_passes_its_turn_on(
     error: type[BaseException],
 ) -> None:
-    limiter: Limiter[int] = Limiter(1)
+    limiter: Limiter = Limiter(1)
     first: Promise[int] = Promise()
     third: Promise[int] = Promise()
 
@@ -115,12 +105,12 @@ def test_a_request_that_cannot_be_sent_fails_and_passes_its_turn_on(
     assert isinstance(refused.exception(0), BackendUnavailable)
     third.resolve(3)
     assert waits.result(0) == 3
-    assert not limiter._under_way
+    assert not limiter._sent
     assert not limiter._waiting
 
 
 def test_who_comes_while_a_turn_is_passed_on_waits_behind_the_others() -> None:
-    limiter: Limiter[int] = Limiter(1)
+    limiter: Limiter = Limiter(1)
     first: Promise[int] = Promise()
     sent: list[str] = []
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from unittest.mock import Mock
 
 import pytest
-from coordlock_etcd.transport.call import CallThreads
+from coordlock_etcd.transport.threads import CallThreads
 
 from coordlock.testing.waiting import eventually
 
