@@ -297,7 +297,9 @@ class LocalBackend(Backend):
         return math.inf
 
     def _enqueue(self, entries: Sequence[Entry], unless_blocked: bool) -> tuple[Snapshot, ...]:
-        snapshots = self._living().add(entries, unless_blocked)
+        if (contenders := self._session.current) is None:
+            raise self._session.missing()
+        snapshots = contenders.add(entries, unless_blocked)
         self._living()  # else others may not see what was added
         return snapshots
 

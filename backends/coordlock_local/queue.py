@@ -54,7 +54,8 @@ class LocalQueue:
             if value:
                 values.write(self._directory, session, entry.id, value)
             slots.add(slot.number, token, line)
-            return self._read(slots, me)
+            ahead, omitted = self._nearest(slots, index, queued(index), entry.claim.window)
+        return Snapshot(self.name, (*ahead, me), omitted=omitted)
 
     def snapshot(self, upto: Contender | None = None, *, owners: bool = False) -> Snapshot:
         """The queue, or its nearest part up to ``upto``, without the dead contenders.
@@ -79,18 +80,28 @@ class LocalQueue:
                     return found
         raise BackendUnavailable(SERVICE, f"the queue {self.name!r} changes too fast to be read")
 
-    def _read(self, slots: Slots, upto: Contender | None, owners: bool = False) -> Snapshot:
+    def _read(self, slots: Slots, upto: Contender | None, owners: bool) -> Snapshot:
         index = slots.read()
-        numbers = {token: number for number, token in enumerate(index)}
         standing = queued(index, EVICTED if upto is None else upto.order + 1)
         wanted = len(standing) if upto is None else upto.claim.window + 1
+        chosen, omitted = self._nearest(slots, index, standing, wanted, owners)
+        return Snapshot(self.name, tuple(chosen), omitted=omitted)
+
+    def _nearest(
+        self,
+        slots: Slots,
+        index: list[int],
+        standing: list[int],
+        wanted: int,
+        owners: bool = False,
+    ) -> tuple[list[Contender], int]:
+        """The last ``wanted`` of ``standing`` that live, and how many stand before them."""
         lives: dict[str, bool] = {}
         chosen: list[Contender] = []
+        numbers = {token: number for number, token in enumerate(index)} if standing else {}
         while standing and len(chosen) < wanted:
             token = standing.pop()
-            contender = upto
-            if owners or upto is None or token != upto.order:
-                contender = slots.contender(numbers[token], token, owners=owners)
+            contender = slots.contender(numbers[token], token, owners=owners)
             if contender is None:  # it has left meanwhile
                 continue
             session = contender.session
@@ -100,7 +111,8 @@ class LocalQueue:
                 if owners or isinstance(contender.claim, Convertible):
                     contender = values.described(self._directory, contender)
                 chosen.append(contender)
-        return Snapshot(self.name, tuple(reversed(chosen)), omitted=len(standing))
+        chosen.reverse()
+        return chosen, len(standing)
 
 
 def _versions(snapshot: Snapshot) -> list[int]:
