@@ -14,7 +14,7 @@ from testbed.servers.guard import guarded
 
 __all__ = ["PortTaken", "ServerFailed", "ServerProcess"]
 
-START_TIMEOUT: Final = 60.0
+START_TIMEOUT: Final = 120.0
 STOP_TIMEOUT: Final = 15.0
 
 

@@ -253,7 +253,7 @@ class ZooKeeperServer(ZooKeeper, ServerProcess):
             return ""
 
     def _connect(self) -> socket.socket:
-        plain = socket.create_connection(("127.0.0.1", self._client_port), timeout=1)
+        plain = socket.create_connection(("127.0.0.1", self._client_port), timeout=10)
         if not self._tls:
             return plain
         return self._tls.client_context().wrap_socket(plain, server_hostname="127.0.0.1")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -56,6 +57,17 @@ with open(os.path.join(directory, f"beats-{os.getpid()}"), "w", buffering=1) as 
 
     def last(self) -> float:
         """When the last of them was alive, on CLOCK_BOOTTIME."""
-        return max(
-            float(file.read_text().splitlines()[-1]) for file in self.directory.glob("beats-*")
+        return max(times[-1] for times in self._times())
+
+    def stood_still(self) -> bool:
+        """Whether the machine stood still for a second: then nothing could end them in time."""
+        return any(
+            later - earlier > 1
+            for times in self._times()
+            for earlier, later in itertools.pairwise(times)
         )
+
+    def _times(self) -> list[list[float]]:
+        return [
+            list(map(float, file.read_text().split())) for file in self.directory.glob("beats-*")
+        ]

@@ -16,7 +16,7 @@ from tests.cli.command import Cli, is_gone
 @pytest.fixture
 def cli(tmp_path: Path) -> Cli:
     """The command line on this machine's backend, in a directory of the test's own."""
-    return Cli(f"local://{tmp_path}/state", tmp_path)
+    return Cli(f"local://{tmp_path}/state?request_timeout=40s", tmp_path)
 
 
 @pytest.fixture

@@ -60,22 +60,24 @@ def fits(line: dict[str, Any], schema: dict[str, Any]) -> bool:
 def test_json_has_a_line_for_each_event_by_the_schema(tmp_path: Path) -> None:
     schema = json.loads((DOCS / "reference" / "hold-events.schema.json").read_text())
     with EtcdServer(tmp_path / "etcd") as server:
-        cli = Cli(server.endpoint.url("/t", ttl="3s"), tmp_path)
+        cli = Cli(server.endpoint.url("/t", ttl="60s"), tmp_path)
         with cli.holding("x") as first, cli.started("hold", "x", "--json") as second:
             assert second.stdout is not None
             waiting = json.loads(second.stdout.readline())
             first.send_signal(signal.SIGTERM)
             first.wait(60)
             held = json.loads(second.stdout.readline())
-            server.pause()
+            server.kill()
             suspect = json.loads(second.stdout.readline())
+            server.start()
+            again = json.loads(second.stdout.readline())
+            assert cli.run("evict", "x", "--yes").returncode == 0
             lost = json.loads(second.stdout.readline())
             assert second.wait(60) == 79
-            server.resume()
         done = cli.run("hold", "x", "--json", "--for", "10ms")
-        lines = [waiting, held, suspect, lost, *map(json.loads, done.stdout.splitlines())]
+        lines = [waiting, held, suspect, again, lost, *map(json.loads, done.stdout.splitlines())]
     events = [line["event"] for line in lines]
-    assert events == ["waiting", "held", "suspect", "lost", "held", "released"]
+    assert events == ["waiting", "held", "suspect", "held", "lost", "held", "released"]
     assert all(fits(line, schema) for line in lines), lines
     assert waiting["position"] == 1
     assert lost["token"] == held["token"] < lines[-1]["token"]

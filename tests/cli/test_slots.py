@@ -118,8 +118,8 @@ def test_a_command_that_ends_with_0_at_a_signal_has_not_done_its_slot(
 
 
 def test_a_command_that_hangs_ends_after_max_hold_and_its_slot_has_failed(cli: Cli) -> None:
-    hanging = ("--max-hold", "2s", "--grace", "500ms", "--", "sh", "-c", "echo hangs >&2; sleep 60")
-    done = cli.run("run", "x", "--slot", "1", "--keep-stderr", *hanging)
+    hanging = ("--grace", "500ms", "--", "sh", "-c", "echo hangs >&2; sleep 60")
+    done = cli.run("run", "x", "--slot", "1", "--keep-stderr", "--max-hold", "10s", *hanging)
     assert (done.returncode, done.stderr.startswith("hangs\n")) == (79, True)
     assert "because --max-hold or max_hold limits it" in done.stderr
     [slot] = slots(cli, "x")
@@ -127,7 +127,7 @@ def test_a_command_that_hangs_ends_after_max_hold_and_its_slot_has_failed(cli: C
         "failed",
         "Lost: the command was ended, because the lock ran out",
     )
-    assert cli.run("run", "y", *hanging).returncode == 79
+    assert cli.run("run", "y", "--max-hold", "2s", *hanging).returncode == 79
 
 
 def test_the_end_of_stderr_of_the_last_command_that_failed_is_kept(cli: Cli) -> None:
