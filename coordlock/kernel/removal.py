@@ -13,7 +13,6 @@ from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, S
 from coordlock.kernel.retry import retried
 from coordlock.kernel.session import Session
 from coordlock.model.contender import Entry
-from coordlock.model.names import joined
 from coordlock.runtime.clock import Timer, Timers
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
@@ -53,8 +52,8 @@ class Registry(Protocol):
     def lost(self, ticket: Any, error: CoordlockError) -> None:
         """``ticket`` is lost with ``error``."""
 
-    def refused(self, name: str, error: BaseException) -> None:
-        """The service refuses to remove contenders from ``name``."""
+    def refused(self, ticket: Any, error: BaseException) -> None:
+        """The service refuses to remove the contenders of ``ticket``."""
 
     def accepted(self) -> None:
         """The service has removed what it refused to remove before."""
@@ -219,7 +218,7 @@ class Removable:
         else:
             self.is_refused = True
             self.replied.resolve(None)
-            self._tickets.refused(joined(entry.queue for entry in self.entries), error)
+            self._tickets.refused(self, error)
         longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._failures, 10))
         self._failures += 1
         self._repeat_after(self._timers.jitter(longest))

@@ -252,8 +252,8 @@ class Session:
             self._renew(sent, future.result())
             answer.resolve(future.result())
             if doubted:
-                if self.suspicion is None:
-                    # As visible as the doubt was.
+                if self.suspicion is None and answered > -math.inf:
+                    # As visible as the doubt was. `Sessions` reports the first heartbeat.
                     away = sent - answered
                     self._record("connected", away=away)
                     text = "the %s session %s is good again, back after %.0f s"

@@ -240,12 +240,13 @@ class Tickets:
             answer = ticket.read_before(queue, blocker)
             answer.add_done_callback(partial(_log_wait, ticket, blocker, waited))
 
-    def refused(self, name: str, error: BaseException) -> None:
-        """The service refuses to remove contenders from ``name``. The log says each reason once."""
+    def refused(self, ticket: Ticket, error: BaseException) -> None:
+        """The service refuses to remove contenders of ``ticket``. The log says each reason once."""
         reason = str(error)
         if reason not in self._refusals:
             self._refusals.add(reason)
-            log.error("could not withdraw from %r, and will try again: %s", name, error)
+            text = "%s %r: could not withdraw, and will try again: %s"
+            log.error(text, ticket.kind, ticket.name, error)
 
     def accepted(self) -> None:
         """The service has removed what it refused to remove before."""

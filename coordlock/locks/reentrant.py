@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Hashable
-from contextvars import ContextVar
 from typing import Final, TypeVar
 
 from coordlock.errors import AcquireTimeout, LockLost, WaitCancelled
@@ -22,7 +21,7 @@ from coordlock.locks.blocks import Holding
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.locks.lock import AcquireOptions, AwaitingLock, BlockingLock, NamedLock
 from coordlock.model.claim import Mode
-from coordlock.runtime.caller import Caller, described, this_caller
+from coordlock.runtime.caller import this_caller
 from coordlock.runtime.clock import within
 from coordlock.runtime.deadline import Cancellation, Cancelled, DeadlineReached
 from coordlock.runtime.driver import Call, Steps, awaited, awaiting, blocking, bounded
@@ -103,9 +102,8 @@ class _ReentrantLock(NamedLock[G]):
     def _acquire_within(self, seconds: float | None, cancellation: Cancellation | None) -> Steps[G]:
         """One more grant of what the owner holds, or the first one.
 
-        Raises also `LockLost` for what was lost and is not released yet, ValueError for a mode that
-        the held one does not contain, and RuntimeError if the task or the thread that has started
-        this one holds the lock.
+        Raises also `LockLost` for what was lost and is not released yet, and ValueError for a mode
+        that the held one does not contain.
         """
         engine, part = self._access.engine, object()
         engine.check()
@@ -140,8 +138,8 @@ class _ReentrantLock(NamedLock[G]):
 
         While another call of the same owner acquires it, this one waits for that.
         """
-        engine, caller = self._access.engine, this_caller()
-        key = (self.name, caller if self.owner is None else (self.owner,))
+        engine = self._access.engine
+        key = (self.name, this_caller() if self.owner is None else (self.owner,))
         holds: _Holds = engine.share(_Hold, weakref.WeakValueDictionary)
         started, left = engine.clock.now(), seconds
         call: Call = yield Call
@@ -153,9 +151,7 @@ class _ReentrantLock(NamedLock[G]):
                     if hold.ticket.is_leaving:
                         hold = None
                 if hold is None or hold.is_given_up:
-                    if self.owner is None:
-                        _refuse_if_starter_holds(engine, self.name, caller)
-                    hold = holds[key] = _Hold(engine, self.name, caller)
+                    hold = holds[key] = _Hold(engine, self.name)
                 if hold.ticket is not None or not hold.parts:
                     hold.parts[part] = call
                     return hold, left
@@ -201,10 +197,9 @@ class _Hold(Call):
     A grant that was dropped keeps its part, and so the lock.
     """
 
-    def __init__(self, engine: Engine, name: str, caller: Caller) -> None:
+    def __init__(self, engine: Engine, name: str) -> None:
         self.engine: Final = engine
         self.name: Final = name
-        self.caller: Final = caller
         #: None until it is granted.
         self.ticket: Ticket | None = None
         #: Each with the call that acquires it, then with its block. Guarded by the engine's lock.
@@ -213,11 +208,10 @@ class _Hold(Call):
         self.decided: Final[Promise[None]] = Promise()
 
     def granted(self, ticket: Ticket) -> None:
-        """``ticket`` was granted: let its owner's calls share it, and its caller's children not."""
+        """``ticket`` was granted: let its owner's calls share it."""
         self.ticket = ticket
         ticket.call = self
         ticket.end.add_done_callback(lambda _: setattr(ticket, "call", None))
-        _context.set(tuple(map(weakref.ref, (*_holds_in_context(), self))))
 
     @property
     def is_given_up(self) -> bool:
@@ -251,26 +245,3 @@ class _Hold(Call):
 #: What each owner of one client holds. Weak: the grants keep their hold, and the ticket does until
 #: its end. So what was lost is forgotten once its grants were dropped.
 _Holds = weakref.WeakValueDictionary[tuple[str, Hashable], _Hold]
-#: The holds of this task or thread, and of those that it was started by.
-_context: Final[ContextVar[tuple[weakref.ref[_Hold], ...]]] = ContextVar(
-    "coordlock_holds", default=()
-)
-
-
-def _holds_in_context() -> list[_Hold]:
-    found = [reference() for reference in _context.get()]
-    return [hold for hold in found if hold is not None and hold.parts]
-
-
-def _refuse_if_starter_holds(engine: Engine, name: str, caller: Caller) -> None:
-    """Raise RuntimeError if a task or thread that has started ``caller`` holds the lock."""
-    for hold in _holds_in_context():
-        if hold.name != name or hold.caller == caller:
-            continue
-        is_held = hold.ticket is not None and not hold.ticket.end.done()
-        if is_held and hold.engine.is_of(engine) and not hold.engine.inherited:
-            raise RuntimeError(
-                f"lock {name!r} is held {described(hold.caller, caller)}, which has started this "
-                "one. Locks are not inherited: acquire it after that release, or give both locks "
-                "the same owner=..."
-            )

@@ -302,7 +302,7 @@ class _BaseItem(BaseGrant):
             try:
                 return (yield from end())
             except BackendUnavailable as error:
-                if clock.now() >= gives_up_at:
+                if clock.now() >= gives_up_at and self._loss() is None:
                     raise
                 if not has_failed:
                     log.warning("work queue %r: item %s: %s", self.name, self.id, error)

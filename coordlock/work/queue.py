@@ -334,7 +334,7 @@ class WorkQueue(_BaseWorkQueue[Item]):
         should end soon: see ``item.lost`` and ``item.check()``.
 
         It ends when ``cancellation`` is cancelled; after a signal that `release_on_signals` heard;
-        where no item was ready for ``timeout`` seconds, by default never; and on SIGTERM, which
+        where it got no item for ``timeout`` seconds, by default never; and on SIGTERM, which
         ends all runs of a program that has one in its main thread and does not handle SIGTERM
         itself. Then it takes no more items, and the handlers have ``grace`` seconds to end. What
         they have not finished is given back, not counted as a failure.

@@ -228,7 +228,7 @@ class Sentinel(Service, ServerProcess):
 
     def knows(self) -> dict[str, str]:
         """What it knows of the primary."""
-        with redis.Redis.from_url(self.url, socket_timeout=1, decode_responses=True) as client:
+        with redis.Redis.from_url(self.url, socket_timeout=30, decode_responses=True) as client:
             found = client.execute_command("SENTINEL", "MASTER", self.NAME)
             return dict(
                 found if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from coordlock import BackendUnavailable, Client
+from coordlock import BackendUnavailable, Cancellation, Client
 from coordlock.model.record import encode
 from coordlock.recipes.shared.rendezvous import Generations
 from coordlock.testing.waiting import eventually
@@ -23,11 +23,12 @@ def waiting(pool: ThreadPoolExecutor, client: Client, parties: int) -> Future[No
 def test_a_party_that_cannot_reach_the_service_says_that_it_may_have_passed(
     service: Service,
 ) -> None:
-    client = service.client(request_timeout=0.2)
+    client, gives_up = service.client(request_timeout=0.2), Cancellation()
     with ThreadPoolExecutor(1) as pool:
-        alone = pool.submit(client.barrier("b", 2).wait, 0.5)
+        alone = pool.submit(client.barrier("b", 2).wait, None, cancellation=gives_up)
         eventually(lambda: service.size("b") == 1)
         backend(client).faults.partition()
+        gives_up.cancel()
         with pytest.raises(BackendUnavailable, match="may have been passed, or may be yet"):
             alone.result(BOUND)
         backend(client).faults.heal()

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -293,7 +293,7 @@ def status(client: Client) -> ClientStatus:
 
 
 def test_a_client_knows_its_state_without_a_request(away: LockService) -> None:
-    lazy = Client(away.url)
+    lazy, ttl = Client(away.url, ttl=60), timedelta(seconds=60)
     assert lazy.state == ClientState(ClientStatus.NOT_CONNECTED)
     began = datetime.now(UTC)
     with lazy:
@@ -303,19 +303,19 @@ def test_a_client_knows_its_state_without_a_request(away: LockService) -> None:
         assert state.since is not None
         assert state.deadline is not None
         assert began <= state.since <= datetime.now(UTC)
-        assert 13 < (state.deadline - datetime.now(UTC)).total_seconds() <= 15
+        assert began + ttl <= state.deadline <= datetime.now(UTC) + ttl
         with away.silent():
-            away.advance(11)
+            away.advance(44)
             doubt = lazy.state
             assert (doubt.status, grant.state) == (ClientStatus.IN_DOUBT, GrantState.SUSPECT)
             assert doubt.deadline is not None
-            assert (doubt.deadline - datetime.now(UTC)).total_seconds() <= 15 - 11
+            assert (doubt.deadline - datetime.now(UTC)).total_seconds() <= 60 - 44
             assert doubt.since is not None
-            assert 10 < (datetime.now(UTC) - doubt.since).total_seconds() < 20
+            assert 43 < (datetime.now(UTC) - doubt.since).total_seconds() < 60
             assert "not acknowledged" in doubt.reason
-            away.advance(9)
+            away.advance(36)
             assert (status(lazy), grant.state) == (ClientStatus.LOST, GrantState.LOST)
-            assert "15 s" in lazy.state.reason
+            assert "60 s" in lazy.state.reason
         lazy.lock("other", timeout=60).acquire().release()
         assert status(lazy) is ClientStatus.CONNECTED
         with pytest.raises(LockLost):
@@ -435,7 +435,7 @@ def test_a_request_that_is_impatient_shows_no_outage(away: LockService) -> None:
 
 def test_a_grant_says_how_long_it_was_waited_for(away: LockService) -> None:
     client = away.connect()
-    assert 0 <= client.lock("q").acquire().waited < 1  # and dropped: it stays held
+    assert 0 <= client.lock("q").acquire().waited < 60  # and dropped: it stays held
     with ThreadPoolExecutor() as pool, away.connect() as other:
         [holder] = client.admin.contenders("q")
         waiting = pool.submit(other.lock("q", timeout=600).acquire)

@@ -33,7 +33,7 @@ def test_a_decorated_function_may_call_itself(client: Client) -> None:
     assert client.admin.contenders("q") == ()
 
 
-def test_blocks_of_a_task_nest_and_no_child_task_inherits_them(service: Service) -> None:
+def test_blocks_of_a_task_nest_and_a_child_task_waits_as_any_other_does(service: Service) -> None:
     async def main() -> None:
         async with service.async_client() as client:
             lock = client.reentrant_lock("q")
@@ -45,12 +45,13 @@ def test_blocks_of_a_task_nest_and_no_child_task_inherits_them(service: Service)
             async with lock as outer:
                 async with lock as inner:
                     assert outer.token == inner.token
-                with pytest.raises(RuntimeError, match=r"not inherited: .*same owner="):
-                    await asyncio.create_task(enter())
-                with pytest.raises(RuntimeError, match="not inherited"):
-                    await asyncio.gather(enter())
-                assert len(await client.admin.contenders("q")) == 1
-            await asyncio.create_task(enter())
+                assert await asyncio.create_task(lock.try_acquire()) is None
+                with pytest.raises(coordlock.AcquireTimeout, match="in task 'Task-1'"):
+                    await asyncio.create_task(lock.acquire(0.1))
+                later = asyncio.create_task(enter())
+                await asyncio.sleep(0.05)
+                assert not later.done()
+            await later
             assert await client.admin.contenders("q") == ()
 
     asyncio.run(main())
@@ -127,26 +128,6 @@ def test_tasks_of_one_loop_do_not_share_the_locks_of_a_sync_client(service: Serv
     with service.client() as client:
         client.lock("q").acquire().release()  # so that the thread is known in their contexts
         asyncio.run(main(client))
-
-
-def test_a_hold_at_one_service_does_not_concern_a_child_task_at_another(root: str) -> None:
-    async def main() -> None:
-        async with (
-            coordlock.connect_async(f"memory://one{root}") as one,
-            coordlock.connect_async(f"memory://other{root}") as other,
-            coordlock.connect_async(f"memory://one{root}") as again,
-        ):
-
-            async def enter(client: coordlock.AsyncClient) -> None:
-                async with client.reentrant_lock("q"):
-                    pass
-
-            async with one.reentrant_lock("q"):
-                await asyncio.create_task(enter(other))
-                with pytest.raises(RuntimeError, match="not inherited"):
-                    await asyncio.create_task(enter(again))
-
-    asyncio.run(main())
 
 
 def test_a_forked_child_inherits_no_hold(tmp_path: os.PathLike[str]) -> None:
@@ -322,14 +303,3 @@ def test_what_an_owner_has_lost_and_dropped_is_forgotten(service: Service) -> No
     with lock:
         pass
     client.close()
-
-
-def test_no_context_keeps_a_client_that_was_closed(service: Service) -> None:
-    client = service.client()
-    engine = weakref.ref(client._engine)
-    with client.reentrant_lock("q"), client.reentrant_lock("r", owner="me"):
-        pass
-    client.close()
-    del client
-    gc.collect()
-    assert engine() is None

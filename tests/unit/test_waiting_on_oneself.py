@@ -5,22 +5,40 @@ import gc
 import logging
 import pickle
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import coordlock
 from coordlock import AcquireTimeout, Mode, Settings
 from coordlock.runtime.log import flush
+from coordlock.testing.lock_service import LockService
 
 URL = "memory://waiting-on-oneself"
 
 
+@pytest.fixture
+def fast() -> Iterator[LockService]:
+    """A service whose time flies: a minute passes in a moment."""
+    ended = threading.Event()
+
+    def fly() -> None:
+        while not ended.wait(0.005):
+            service.advance(10)
+
+    with LockService() as service, ThreadPoolExecutor(1) as pool:
+        pool.submit(fly)
+        yield service
+        ended.set()
+
+
 def test_a_thread_that_waits_for_itself_is_warned_and_told(
-    caplog: pytest.LogCaptureFixture, root: str
+    fast: LockService, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with coordlock.connect(URL + root) as client, client.lock("q"):
+    with fast.connect() as client, client.lock("q"):
         with pytest.raises(AcquireTimeout) as caught:
-            client.lock("q").acquire(timeout=4)
+            client.lock("q").acquire(timeout=600)
         assert flush(30)
     assert "held by this process since" in str(caught.value)
     assert "in this thread" in str(caught.value)
@@ -51,11 +69,11 @@ def test_another_threads_grant_is_named_without_a_warning(
 
 
 def test_a_thread_that_waits_for_itself_through_another_client_is_warned_and_told(
-    caplog: pytest.LogCaptureFixture, root: str
+    fast: LockService, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with coordlock.connect(URL + root) as one, coordlock.connect(URL + root) as other:
+    with fast.connect() as one, fast.connect() as other:
         with one.lock("q"), pytest.raises(AcquireTimeout, match="held by this process since") as e:
-            other.lock("q").acquire(timeout=4)
+            other.lock("q").acquire(timeout=600)
         assert flush(30)
     assert "in this thread" in str(e.value)
     assert "holds itself" in caplog.text

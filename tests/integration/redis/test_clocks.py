@@ -60,15 +60,14 @@ def test_a_dead_clients_lock_is_free_once_a_clock_that_was_set_back_has_caught_u
     url = server.url_for(root, ttl="3s")
     with coordlock.connect(url) as client, server.client() as admin:
         client.lock("a").acquire(timeout=60).release()
-        now = admin.time()[0]
-        # A client that has died: nobody extends its session.
+        began, now = time.monotonic(), admin.time()[0]
+        jump(server, clock, -6)
+        # A client that has died: nobody extends its session, which ends 9 s after `began`.
         admin.zadd(f"{{{root}}}:sessions", {"dead-1": (now + 3) * 1_000_000})
         admin.zadd(f"{{{root}}}:queue:a", {"id": now * 1_000_000})
         admin.hset(f"{{{root}}}:claims:a", "id", "lock dead-1 {}")
         admin.hset(f"{{{root}}}:held:dead-1", "id", "a")
         admin.sadd(f"{{{root}}}:queues", "a")
-        began = time.monotonic()
-        jump(server, clock, -6)
         client.lock("a").acquire(timeout=30).release()
         assert 7 < time.monotonic() - began < 60
 

@@ -13,6 +13,7 @@ from coordlock.backend import SessionInfo, SessionListener
 from coordlock.errors import BackendUnavailable, ClientClosed, CoordlockError, SessionLost
 from coordlock.kernel.session import Session
 from coordlock.runtime.driver import run_in_background
+from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise, resolved
 from tests.unit.signals import interrupted
 
@@ -198,6 +199,18 @@ def test_opening_repeats_its_heartbeat_while_the_service_is_unavailable() -> Non
     sent = stage.backend.sent[-1]
     stage.backend.answer()
     assert stage.opened.result(0).remaining == pytest.approx(sent + TTL - stage.time.now())
+
+
+def test_a_session_whose_first_heartbeat_was_repeated_is_not_back_after_infinite_seconds(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Stage()
+    stage.backend.beats[0][1].fail(UNAVAILABLE)
+    stage.advance(1)
+    stage.start()
+    assert flush(30)
+    assert "is in doubt" in caplog.text
+    assert "is good again" not in caplog.text
 
 
 def test_a_session_without_a_lease_has_no_deadline_and_sends_no_heartbeats() -> None:

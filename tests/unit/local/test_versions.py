@@ -119,6 +119,6 @@ def test_a_file_that_was_begun_and_not_finished_is_an_empty_queue(root: Path) ->
         path = root / "queues" / "q"
         path.write_bytes(header("q"))
         assert client.admin.contenders("q") == ()
-        with client.lock("q", timeout=5):
+        with client.lock("q", timeout=60):
             [one] = client.admin.contenders("q")
             assert Slot.of(one.contender).number == 0

@@ -12,7 +12,7 @@ import pytest
 from coordlock_memory import Fault, MemoryBackend
 
 import coordlock
-from coordlock.runtime.promise import Promise
+from coordlock.testing.lock_service import LockService
 from coordlock.types import WorkQueueStats
 
 BOUND = 30.0
@@ -168,9 +168,9 @@ def test_whatever_is_lost_each_item_is_put_once_and_done(
 
 
 def test_a_long_list_may_take_longer_than_one_request(
-    root: str, monkeypatch: pytest.MonkeyPatch
+    lock_service: LockService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with coordlock.connect(f"memory://{root}?request_timeout=1s") as client:
+    with lock_service.connect(request_timeout=60) as client:
         queue = client.work_queue("q")
         for number in range(80):
             queue.put(b"%d" % number)
@@ -178,10 +178,9 @@ def test_a_long_list_may_take_longer_than_one_request(
         read = backend.read
 
         def slow(where: str, **given: Any) -> Any:
-            answer: Promise[Any] = Promise()
-            seconds = 0.3 if "/items/" in where.partition("@items")[2] else 0.0
-            threading.Timer(seconds, lambda: answer.follow(read(where, **given))).start()
-            return answer
+            if "/items/" in where.partition("@items")[2]:
+                lock_service.advance(20)
+            return read(where, **given)
 
         monkeypatch.setattr(backend, "read", slow)
         assert [one.data for one in queue.items()] == [b"%d" % number for number in range(80)]

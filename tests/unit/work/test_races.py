@@ -24,6 +24,7 @@ from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.driver import Steps, run
 from coordlock.runtime.log import flush
 from coordlock.runtime.promise import Promise, failed
+from coordlock.testing.lock_service import LockService
 from coordlock.testing.waiting import eventually
 from coordlock.types import WorkQueueStats
 from coordlock.work.item import Item
@@ -170,8 +171,9 @@ def test_a_consumer_that_is_overtaken_takes_another_item_with_the_same_worker(
 
 
 def test_a_look_that_is_overtaken_while_other_calls_wait_finds_nothing_at_once(
-    client: coordlock.Client, other: coordlock.Client, monkeypatch: pytest.MonkeyPatch
+    root: str, other: coordlock.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    client = coordlock.connect(f"memory://{root}?request_timeout=60")
     queue, theirs = client.work_queue("q"), other.work_queue("q")
     consumer = queue._share().consumer
     # As while another call of this client waits, which alone learns of changes.
@@ -180,20 +182,19 @@ def test_a_look_that_is_overtaken_while_other_calls_wait_finds_nothing_at_once(
     queue.put(b"for the faster client")
     began = time.monotonic()
     assert queue.try_take() is None
-    assert time.monotonic() - began < client.settings.request_timeout / 2
+    assert time.monotonic() - began < BOUND
+    client.close()
 
 
 def test_what_is_delayed_right_after_a_look_is_waited_for_no_longer_than_its_delay(
     client: coordlock.Client, other: coordlock.Client
 ) -> None:
     queue, theirs = client.work_queue("q"), other.work_queue("q")
-    theirs.put(b"second", delay=6)
+    theirs.put(b"second", delay=NEVER)
     assert queue.try_take() is None
     theirs.put(b"first", delay=0.01)
-    began = time.monotonic()
     with queue.take(BOUND) as item:
         assert item.data == b"first"
-    assert time.monotonic() - began < 3
 
 
 def test_a_worker_that_came_before_the_last_claim_does_not_take_over(
@@ -287,14 +288,21 @@ def test_an_outage_shorter_than_the_session_undoes_no_work(root: str, is_poison:
 
 
 def test_where_the_service_takes_heartbeats_and_no_writes_a_block_ends_after_a_time_to_live(
-    root: str,
+    lock_service: LockService,
 ) -> None:
-    with coordlock.connect(f"memory://{root}?ttl=1s&request_timeout=0.2s") as client:
+    with lock_service.connect(ttl=60, request_timeout=0.2) as client:
         queue = client.work_queue("q")
         queue.put(b"one")
         item = queue.take(BOUND)
         backend = backend_of(client)
-        backend.write = silent  # type: ignore[method-assign]
+
+        def refuse(
+            operations: Sequence[Operation], guards: Sequence[Contender] = ()
+        ) -> Promise[Any]:
+            lock_service.advance(20)
+            return silent(operations, guards)
+
+        backend.write = refuse  # type: ignore[method-assign]
         with pytest.raises(coordlock.BackendUnavailable), item:
             pass
         del backend.write
@@ -326,6 +334,21 @@ def test_where_the_client_is_closed_while_a_block_tries_to_end_its_item_the_item
     lost = caught.value.__context__ if fails else caught.value
     assert isinstance(lost, coordlock.LockLost)
     assert "is unknown" in str(lost) or fails
+
+
+def test_an_item_that_an_outage_has_ended_is_lost_and_the_loop_of_its_worker_may_rely_on_that(
+    root: str,
+) -> None:
+    # The last attempt begins before the session's end, and has no answer after it.
+    with coordlock.connect(f"memory://{root}?ttl=1s&request_timeout=0.7s") as client:
+        queue = client.work_queue("q")
+        queue.put(b"one")
+        item = queue.take(BOUND)
+        backend = backend_of(client)
+        backend.write = silent  # type: ignore[method-assign]
+        backend.heartbeat = Promise  # type: ignore[method-assign]
+        with pytest.raises(LockLost, match="no heartbeat was acknowledged"), item:
+            pass
 
 
 @pytest.mark.parametrize("act", ["ack", "nack"])
@@ -536,6 +559,20 @@ def test_dead_workers_are_found_by_a_client_that_was_refused_the_chores_for_a_wh
     other.work_queue("q").take(BOUND)
     other.close()
     assert queue.take(BOUND).deliveries == 2
+
+
+def test_the_log_names_the_work_queue_from_which_a_worker_cannot_withdraw(
+    client: coordlock.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue, backend = client.work_queue("q"), backend_of(client)
+    queue.put(b"one")
+    item = queue.take(BOUND)
+    problem = AuthenticationFailed("memory", "no such user")
+    backend.write = lambda *_: failed(problem)  # type: ignore[method-assign]
+    backend.withdraw = lambda *_, **__: failed(problem)  # type: ignore[method-assign]
+    item.release()
+    eventually(lambda: flush(BOUND) and "could not withdraw" in caplog.text)
+    assert "item of work queue 'q': could not withdraw, and will try again" in caplog.text
 
 
 def test_a_claim_comes_through_while_others_put_items_with_a_delay(
