@@ -316,7 +316,7 @@ def test_what_is_malformed_is_refused(target: Any) -> None:
 def test_a_misspelt_word_for_libpq_is_a_mistake_of_the_configuration_and_no_outage(
     option: str,
 ) -> None:
-    with pytest.raises(ConfigurationError, match="one of disable, .*prefer, require"):
+    with pytest.raises(ConfigurationError, match=r"one of disable, .*prefer, require"):
         configure(f"postgresql://h/app?{option}")
 
 
