@@ -14,7 +14,7 @@ __all__ = ["OPTIONS", "conninfo", "place"]
 
 _LIBPQ: Final = {
     "host": "The directory of the server's socket on this machine, or a host.",
-    "sslmode": "How to use TLS: `disable` to `verify-full`, which checks the server's name.",
+    "sslmode": "How to use TLS; `verify-full` also checks the server's name.",
     "sslrootcert": "File of the certificate authority (PEM); `system` for the system's.",
     "sslcert": "File of the client's certificate (PEM).",
     "sslkey": "File of the client's private key (PEM).",
@@ -23,6 +23,12 @@ _LIBPQ: Final = {
     "gssencmode": "Whether to encrypt by Kerberos.",
     "options": "Command-line options for the server.",
     "application_name": "What the server's views show; `coordlock` by default.",
+}
+#: Libpq would tell a misspelt value from a server that is away by its text alone.
+_CHOICES: Final = {
+    "sslmode": choice("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+    "channel_binding": choice("disable", "prefer", "require"),
+    "gssencmode": choice("disable", "prefer", "require"),
 }
 
 
@@ -35,7 +41,7 @@ def _listen(value: object) -> str:
 
 
 OPTIONS: Final[Sequence[Option]] = (
-    *(Option(name, optional(text), None, doc) for name, doc in _LIBPQ.items()),
+    *(Option(name, optional(_CHOICES.get(name, text)), None, doc) for name, doc in _LIBPQ.items()),
     Option(
         "target_session_attrs",
         choice("primary", "read-write", "any"),

@@ -43,13 +43,13 @@ class Options(TypedDict, total=False):
     nodes: Literal["kazoo", "curator", "curator-rw", "curator-latch"]
     trust_filesystem: bool | str
     host: str
-    sslmode: str
+    sslmode: Literal["disable", "allow", "prefer", "require", "verify-ca", "verify-full"]
     sslrootcert: str
     sslcert: str
     sslkey: str
     passfile: str
-    channel_binding: str
-    gssencmode: str
+    channel_binding: Literal["disable", "prefer", "require"]
+    gssencmode: Literal["disable", "prefer", "require"]
     options: str
     application_name: str
     target_session_attrs: Literal["primary", "read-write", "any"]

@@ -311,6 +311,14 @@ def test_what_is_malformed_is_refused(target: Any) -> None:
     assert str(caught.value)
 
 
+@pytest.mark.parametrize("option", ["sslmode=requiree", "channel_binding=yes", "gssencmode=on"])
+def test_a_misspelt_word_for_libpq_is_a_mistake_of_the_configuration_and_no_outage(
+    option: str,
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"one of disable, .*prefer, require"):
+        configure(f"postgresql://h/app?{option}")
+
+
 def test_a_password_alone_is_what_a_url_says_without_a_user(tmp_path: Path) -> None:
     """Redis has servers with a password and no users."""
     file = tmp_path / "password"

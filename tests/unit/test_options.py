@@ -33,7 +33,7 @@ def test_the_typed_options_are_those_of_the_backends() -> None:
 def test_the_typed_words_of_an_option_are_those_that_it_takes() -> None:
     typed = {name: get_args(hint) for name, hint in get_type_hints(Options).items()}
     choices = {name: words for name, words in typed.items() if words and str in map(type, words)}
-    assert len(choices) == 6
+    assert len(choices) == 9
     for option in OPTIONS:
         if option.name in choices:
             with pytest.raises(ValueError, match="one of ") as refused:
