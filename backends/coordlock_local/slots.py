@@ -194,8 +194,12 @@ class Slots:
         )
 
     def _write(self, data: bytes, offset: int) -> None:
-        if os.pwrite(self._descriptor, data, offset) != len(data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+        try:
+            if os.pwrite(self._descriptor, data, offset) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            error.filename = self._path  # the system knows the descriptor alone
+            raise
 
 
 def _entry(slot: int) -> int:

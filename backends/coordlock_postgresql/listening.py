@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import psycopg
 from psycopg import Connection, sql
 
-from coordlock.backend.poll import Poll
+from coordlock.backend.poll import ready
 from coordlock.errors import BackendError
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.log import Log
@@ -125,9 +125,9 @@ class Listening:
         connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
         self._listener.on_listening()
         # Not psycopg's own wait, which wakes up ten times a second.
-        own, poll = connection.pgconn, Poll()
+        own = connection.pgconn
         while not self._closed.is_set():
-            arrived = poll.ready([connection], timeout=None if self.is_live else ARRIVAL_S)
+            arrived = ready([connection], timeout=None if self.is_live else ARRIVAL_S)
             if arrived:
                 own.consume_input()
             while (notice := own.notifies()) is not None:

@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 from psycopg import Connection, errors, pq
 from psycopg.pq.abc import PGconn
 
-from coordlock.backend.poll import Poll
+from coordlock.backend.poll import ready
 from coordlock.errors import BackendUnavailable, CoordlockError
 from coordlock.runtime.clock import Timers, within
 from coordlock.runtime.process import PROCESS
@@ -63,7 +63,6 @@ class Requests:
         self._timers: Final = timers
         self._common: Final = common
         self._worker: Final = Worker(name, _IDLE_S, must_not_wait=True)
-        self._poll: Final = Poll()
         self._pid: Final = PROCESS.id
         #: Held while a request is sent or has left. Reentrant: a signal handler may ask, too. Of
         #: any type, for `threading.Condition` alone knows that it says whether the thread has it.
@@ -170,7 +169,7 @@ class Requests:
             while own.is_busy():
                 writers = [connection] if own.flush() else []
                 patience = max(0.0, until - self._timers.clock.now())
-                if not self._poll.ready([connection], writers, patience):
+                if not ready([connection], writers, patience):
                     raise BackendUnavailable(SERVICE, "no answer came in time")
                 own.consume_input()
             if (result := own.get_result()) is None:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from hiredis import PushNotification
 
-from coordlock.backend.poll import Poll
+from coordlock.backend.poll import ready
 from coordlock.errors import BackendError, BackendUnavailable, SessionLost
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
@@ -91,7 +91,6 @@ class RequestThread:
         self._threads: list[threading.Thread] = []
         self._ended: Promise[None] = Promise()
         self._until: float | None = None
-        self._poll: Final = Poll()
         #: What ends the wait of the thread for I/O, from any thread.
         self._woken, self._waking = socket.socketpair()
         for end in (self._woken, self._waking):
@@ -276,7 +275,7 @@ class RequestThread:
         known = [seconds for seconds in patience if seconds is not None]
         timeout = 0.0 if more else min(known, default=None)
         full = [own for each, own in sockets.items() if each._unsent]
-        readable = self._poll.ready([self._woken, *sockets.values()], full, timeout)
+        readable = ready([self._woken, *sockets.values()], full, timeout)
         if self._woken in readable:
             self._woken.recv(4096)
         for each, own_socket in sockets.items():

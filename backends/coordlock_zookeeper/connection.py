@@ -29,7 +29,7 @@ from kazoo.protocol.connection import ConnectionDropped, ConnectionHandler
 from kazoo.protocol.serialization import Connect
 from kazoo.protocol.states import KeeperState
 
-from coordlock.backend.poll import Poll
+from coordlock.backend.poll import ready
 
 __all__ = ["BufferedSocket", "Client", "Connection"]
 
@@ -114,7 +114,6 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._poll: Final = Poll()
         #: Whether the I/O thread sleeps, and has to be woken.
         self._sleeps = False
         #: The thread that sends has it. Replaced where a caller keeps it.
@@ -147,7 +146,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         while len(source.ahead) < length:
             if source.has_ended:
                 raise ConnectionDropped("the connection has ended")
-            if not Poll().ready([source], timeout=timeout):
+            if not ready([source], timeout=timeout):
                 raise self.handler.timeout_exception("nothing came")
             source.read_ahead()
         data = bytes(source.ahead[:length])
@@ -185,7 +184,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         is_shared = self._sleeps and source.is_plain
         if is_shared:
             self._sending.release()
-        found = self._poll.ready([wakeups, source], timeout=seconds)
+        found = ready([wakeups, source], timeout=seconds)
         self._sleeps = False
         if is_shared:
             self._take_back()

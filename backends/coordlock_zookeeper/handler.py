@@ -21,7 +21,7 @@ from typing import Any
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import Callback
 
-from coordlock.backend.poll import Poll
+from coordlock.backend.poll import ready
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import THREAD
@@ -174,5 +174,5 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     ) -> tuple[list[Any], list[Any], list[Any]]:
         """As kazoo's connection calls it: it waits for work, or until it can send."""
         if wlist:
-            return [], Poll().ready([], wlist, timeout), []
+            return [], ready([], wlist, timeout), []
         return self.connection.wait(timeout), [], []

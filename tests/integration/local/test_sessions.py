@@ -360,6 +360,23 @@ def test_a_directory_writable_for_everybody_is_refused(root: str, mode: int) -> 
         Party(root)
 
 
+def test_a_full_disk_is_named_with_the_file_that_needs_room(
+    party: Callable[..., Party], root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, write = party(), os.pwrite
+
+    def refuse(descriptor: int, data: bytes, offset: int) -> int:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("/queues/q"):
+            raise OSError(28, os.strerror(28))
+        return write(descriptor, data, offset)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", refuse)
+        with pytest.raises(BackendError, match=f"{root}/queues/q: No space left.* free some space"):
+            one.enqueue()
+    assert one.enqueue()[2].contenders
+
+
 @pytest.mark.parametrize(
     ("number", "kind", "advice"),
     [
