@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from kazoo.protocol.serialization import Sync
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
@@ -22,7 +22,6 @@ from coordlock.backend import (
     SessionListener,
     Written,
 )
-from coordlock.backend.session import OneSession
 from coordlock.errors import BackendUnavailable, ConfigurationError, SessionLost
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.clock import Timers
@@ -31,28 +30,17 @@ from coordlock.runtime.promise import Promise, all_of, failed
 from coordlock.settings import TLS_OPTIONS, Option, Settings, choice
 from coordlock_zookeeper import curator, nodes
 from coordlock_zookeeper.access import Access
-from coordlock_zookeeper.data import Data
 from coordlock_zookeeper.data_session import DataSession
 from coordlock_zookeeper.describe import describe
 from coordlock_zookeeper.errors import SERVICE, closed
 from coordlock_zookeeper.observing import Observations
 from coordlock_zookeeper.own_client import OwnClient
 from coordlock_zookeeper.own_contenders import OwnContenders
-from coordlock_zookeeper.queues import QueueReader
 from coordlock_zookeeper.session import SessionClient, ZookeeperSession, in_doubt
 
 __all__ = ["ZookeeperBackend"]
 
 T = TypeVar("T")
-
-
-class _Opened(NamedTuple):
-    """The session of the locks, and the parts that send its requests."""
-
-    session: ZookeeperSession
-    queues: QueueReader
-    contenders: OwnContenders
-    data: Data
 
 
 class ZookeeperBackend(Backend):
@@ -104,8 +92,7 @@ class ZookeeperBackend(Backend):
         self._timeout: Final = settings.request_timeout
         self._unwanted: dict[str, None] = {}
         self._lock = threading.RLock()
-        self._sessions: Final[OneSession[ZookeeperSession]] = OneSession(SERVICE, self._lock)
-        self._current: _Opened | None = None
+        self._current: OwnContenders | None = None
         self._stopping: set[Promise[None]] = set()
         self._closed: Promise[None] | None = None
         self._data_session: Final = DataSession(self._new_session)
@@ -130,14 +117,13 @@ class ZookeeperBackend(Backend):
     # Sessions
 
     def open(self, listener: SessionListener) -> Promise[SessionInfo]:
-        session = self._new_session(self._sessions, listener)
-        queues = QueueReader(session.requests, self._layout)
-        data = self._data(session)
-        contenders = OwnContenders(session, queues, self._layout, data.acl, self._unwanted)
+        session = self._new_session(listener)
         with self._lock:
             is_closed = self._closed is not None
-            self._sessions.forget()
-            previous, self._current = self._current, _Opened(session, queues, contenders, data)
+            previous, self._current = (
+                self._current,
+                OwnContenders(session, self._layout, self._unwanted),
+            )
         if is_closed:
             session.end(closed())
             return session.opened
@@ -152,13 +138,13 @@ class ZookeeperBackend(Backend):
     def heartbeat(self) -> Promise[float]:
         sent = self._clock.now()
 
-        def beat(opened: _Opened) -> Steps[float]:
-            opened.session.watches.rearm(missing=True)
-            opened.contenders.sweep()
+        def beat(own: OwnContenders) -> Steps[float]:
+            own.session.watches.rearm(missing=True)
+            own.sweep()
             # `sync` is answered by the leader. A follower that is cut off from it answers reads for
             # a while, but cannot keep the session alive.
-            yield opened.session.requests.ask(Sync, "/")
-            return opened.session.proven(sent)
+            yield own.session.requests.ask(Sync, "/")
+            return own.session.proven(sent)
 
         return self._submit(beat)
 
@@ -171,7 +157,6 @@ class ZookeeperBackend(Backend):
                 return self._closed
             done: Promise[None]
             done = self._closed = Promise()
-            self._sessions.forget(closes=True)
             current = self._current
         if current is not None:
             current.session.end(closed())
@@ -186,13 +171,10 @@ class ZookeeperBackend(Backend):
     def enqueue(
         self, entries: Sequence[Entry], *, unless_blocked: bool = False
     ) -> Promise[tuple[Snapshot, ...]]:
-        return self._submit(
-            lambda opened: opened.contenders.enqueue(entries, unless_blocked),
-            lambda opened: opened.contenders.discard(entries),
-        )
+        return self._submit(lambda own: own.enqueue(entries, unless_blocked))
 
     def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
-        return self._submit(lambda opened: opened.contenders.withdraw(entries))
+        return self._submit(lambda own: own.withdraw(entries))
 
     def snapshot(
         self,
@@ -202,14 +184,14 @@ class ZookeeperBackend(Backend):
         owners: bool = False,
         conflicting: bool = False,
     ) -> Promise[Snapshot]:
-        def read(opened: _Opened) -> Steps[Snapshot]:
+        def read(own: OwnContenders) -> Steps[Snapshot]:
             # Without `sync` a session still sees what it wrote itself, so the list can only show
             # contenders before its own that have left.
-            [found] = yield from opened.queues.read(
+            [found] = yield from own.queues.read(
                 [queue], upto, owners=owners, is_synced=owners, conflicting=conflicting
             )
             if upto is not None and found.contenders == (upto,) and not found.omitted:
-                opened.session.watches.mark_first(upto.key)
+                own.session.watches.mark_first(upto.key)
             return found
 
         return self._submit(read)
@@ -233,27 +215,25 @@ class ZookeeperBackend(Backend):
         return current.session.watches.add(contender.key, on_departure, waiters, version)
 
     def queues(self) -> Promise[list[str]]:
-        return self._submit(lambda opened: opened.queues.names())
+        return self._submit(lambda own: own.queues.names())
 
     def evict(self, contender: Contender) -> Promise[bool]:
-        return self._submit(lambda opened: opened.contenders.delete(contender.key))
+        return self._submit(lambda own: own.delete(contender.key))
 
     def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
-        return self._submit(lambda opened: opened.contenders.publish(contender, value, version))
+        return self._submit(lambda own: own.publish(contender, value, version))
 
     # Data
 
     def read(self, where: str, *, guard: Contender | None = None) -> Promise[Listing]:
         if guard is not None:
-            return self._submit(lambda opened: opened.data.read_guarded(where, guard))
+            return self._submit(lambda own: own.session.data.read(where, guard))
         if where.endswith("/"):
             return self._observations.read(where)
-        return self._data_session.submit(lambda session: self._data(session).read(where))
+        return self._data_session.submit(lambda session: session.data.read(where))
 
     def names(self, folder: str, first: int | None = None, split: str = "") -> Promise[list[str]]:
-        return self._data_session.submit(
-            lambda session: self._data(session).names(folder, first, split)
-        )
+        return self._data_session.submit(lambda session: session.data.names(folder, first, split))
 
     def write(
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
@@ -262,37 +242,25 @@ class ZookeeperBackend(Backend):
         if guards and current is not None and not current.session.has_ended:
             # In the session in which the guards are released, which takes requests in order: a
             # release sent later overtakes this only where a key was missing, and this is refused.
-            return in_doubt(self._submit(lambda opened: opened.data.write(operations, guards)))
-        return self._data_session.submit(
-            lambda session: self._data(session).write(operations, guards)
-        )
+            session = current.session
+            return in_doubt(session.submit(lambda: session.data.write(operations, guards)))
+        return self._data_session.submit(lambda session: session.data.write(operations, guards))
 
     def service_time(self) -> Promise[float | None]:
         key = f"{self._layout.root}/@time"
-        return self._data_session.submit(lambda session: self._data(session).time(key))
+        return self._data_session.submit(lambda session: session.data.time(key))
 
     def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
         return self._observations.observe(place, news)
 
-    def _new_session(
-        self, sessions: OneSession[ZookeeperSession], listener: SessionListener
-    ) -> ZookeeperSession:
-        session = ZookeeperSession(self._connect(), sessions, listener, self._clock)
+    def _new_session(self, listener: SessionListener) -> ZookeeperSession:
+        session = ZookeeperSession(self._connect(), listener, self._clock, self._acl)
         self._stopping.add(session.stopped)
         session.stopped.add_done_callback(self._stopping.discard)
         return session
 
-    def _data(self, session: ZookeeperSession) -> Data:
-        return Data(session, self._acl or session.client.default_acl or OPEN_ACL_UNSAFE)
-
-    def _submit(
-        self,
-        steps: Callable[[_Opened], Steps[T]],
-        unwanted: Callable[[_Opened], None] | None = None,
-    ) -> Promise[T]:
+    def _submit(self, steps: Callable[[OwnContenders], Steps[T]]) -> Promise[T]:
         current = self._current
         if current is None:
             return failed(closed() if self._closed else SessionLost(SERVICE, "none is open yet"))
-        return current.session.submit(
-            lambda: steps(current), None if unwanted is None else lambda: unwanted(current)
-        )
+        return current.session.submit(lambda: steps(current))

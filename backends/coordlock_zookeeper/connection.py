@@ -97,7 +97,7 @@ class BufferedSocket:
         self.has_ended = not data
 
     def give_up(self) -> None:
-        """End the connection; what has come is not looked at any more."""
+        """Let the I/O thread find the connection lost; what has come is not looked at any more."""
         self.has_ended = True
         self.ahead.clear()
         with suppress(OSError):  # it was not connected any more
@@ -109,8 +109,6 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
 
     _socket: Any = None
     _xid: int
-    #: The socket that this class abandoned last.
-    _given_up: Any = None
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -203,7 +201,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         # The caller may be in the midst of using it, and does no harm from now on.
         self._sending, self._sender = threading.RLock(), 0
         self._sending.acquire()
-        self._give_up(self._socket)
+        self._socket.give_up()
         self.client._pending = deque(self.client._pending)
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
@@ -214,10 +212,9 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
     # In any thread
 
     @property
-    def comes_again(self) -> bool:
-        """Whether this class abandoned the connection, and kazoo has not yet made the next one."""
-        given_up = self._given_up
-        return given_up is not None and (given_up is self._socket or not self.client.connected)
+    def is_live(self) -> bool:
+        """Whether there is a connection that has not been given up."""
+        return self.client.connected and not getattr(self._socket, "has_ended", True)
 
     def announce(self) -> None:
         """A request was added: see to it that it is sent."""
@@ -235,7 +232,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         current = source, _ = self._socket, self.client._pending
         sending, me = self._sending, threading.get_ident()
         if self._sender == me:  # this is a signal handler
-            self._give_up(source)
+            source.give_up()
             return False
         try:
             if not sending.acquire(blocking=False):
@@ -263,7 +260,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
                 with suppress(OSError):  # the I/O thread finds out why
                     source.rest = source.rest[source.send(source.rest) :]
         except BaseException:  # a signal handler has raised
-            self._give_up(source)
+            source.give_up()
             raise
         finally:
             while pending and pending is not self.client._pending:  # see `_take_back`
@@ -286,8 +283,3 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             with suppress(ValueError):  # it has failed with the connection
                 queue.remove(sent)
         return frames
-
-    def _give_up(self, source: BufferedSocket) -> None:
-        """Let the I/O thread find the connection lost."""
-        self._given_up = source
-        source.give_up()

@@ -36,7 +36,6 @@ from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.errors import SERVICE, BadVersion, NodeExists, NoNode, NotEmpty
 from coordlock_zookeeper.multis import KnownNodes, NodeOperation, above, failure, plan
 from coordlock_zookeeper.requests import Answer, Requests
-from coordlock_zookeeper.session import ZookeeperSession
 
 __all__ = ["Data", "explained", "stored"]
 
@@ -47,24 +46,28 @@ _ATTEMPTS: Final = 8
 class Data:
     """Reads and writes in one session. ``acl`` is of the nodes that they make."""
 
-    def __init__(self, session: ZookeeperSession, acl: Sequence[Any]) -> None:
-        self._session = session
-        self._requests: Final[Requests] = session.requests
-        self._ask: Final = session.requests.ask
+    def __init__(self, requests: Requests, acl: Sequence[Any]) -> None:
+        self._requests: Final = requests
+        self._ask: Final = requests.ask
         self.acl: Final = acl
-        #: How many breaks there had been when the connection was anchored: see `read_guarded`.
-        self._anchored = 0
 
-    def read(self, key: str) -> Steps[Listing]:
+    def read(self, key: str, *guards: Contender) -> Steps[Listing]:
         """See `Backend.read`. One round trip.
 
         A server may lag behind others, so a `sync` goes before, by which it catches up with the
         leader. (A leader that was stopped, and replaced without knowing it yet, answers that as
         well: until it finds out, its clients may read the past.)
+
+        The requests are answered in order. So one of ``guards`` that exists at last existed before.
         """
         synced, asked = self._ask(Sync, "/"), self._ask(GetData, key, None)
+        standing = [self._ask(Exists, guard.key, None) for guard in guards]
         yield synced
-        return (yield from _listing(key, asked))
+        listing = yield from _listing(key, asked)
+        for guard, stands in zip(guards, standing, strict=True):
+            if (yield stands)[0] is None:
+                raise _evicted(guard)
+        return listing
 
     def names(self, folder: str, first: int | None, split: str) -> Steps[list[str]]:
         """See `Backend.names`. One round trip; the service lists all."""
@@ -74,32 +77,6 @@ class Data:
         names = sorted(found[0] if found else ())
         middle = bisect_left(names, split)
         return [*names[:middle][:first], *names[middle:][:first]]
-
-    def read_guarded(self, key: str, guard: Contender) -> Steps[Listing]:
-        """See `Backend.read`. One round trip, to one server.
-
-        The two requests are answered in order, by a server whose state only advances. So a guard
-        that exists at the second request existed at the first.
-
-        The state is new enough. The contenders in the way were seen to be gone by an answer or an
-        event over this connection, and a server shows whatever it has told before. After a
-        reconnect that still holds for answers: they carry a transaction number, and a server that
-        is behind it refuses the client. But events carry none. So the first read on a new
-        connection commits an empty transaction first, whose answer is later than all that was ever
-        told. (`sync` would not do: a leader that has lost its majority answers it until it finds
-        out.)
-        """
-        breaks = self._session.breaks
-        if breaks != self._anchored:
-            yield from self.write((), [guard])
-            self._anchored = breaks
-        asked, standing = self._ask(GetData, key, None), self._ask(Exists, guard.key, None)
-        listing = yield from _listing(key, asked)
-        if (yield standing)[0] is None:
-            raise _evicted(guard)
-        if breaks != self._session.breaks:
-            raise BackendUnavailable(SERVICE, "the connection was lost meanwhile")
-        return listing
 
     def write(self, operations: Sequence[Operation], guards: Sequence[Contender]) -> Steps[Written]:
         """See `Backend.write`.

@@ -8,7 +8,6 @@ from threading import RLock
 from typing import Final, TypeVar
 
 from coordlock.backend import SessionInfo, SessionListener
-from coordlock.backend.session import OneSession
 from coordlock.errors import BackendUnavailable
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise, failed
@@ -33,9 +32,7 @@ class DataSession:
 
     on_break: Callable[[], None]
 
-    def __init__(
-        self, new: Callable[[OneSession[ZookeeperSession], SessionListener], ZookeeperSession]
-    ) -> None:
+    def __init__(self, new: Callable[[SessionListener], ZookeeperSession]) -> None:
         self._new: Final = new
         self._lock: Final = RLock()
         #: The newest session.
@@ -57,7 +54,7 @@ class DataSession:
                 return failed(closed())
             session = self._session
             if session is None or session.has_ended:
-                session = self._session = self._new(OneSession(SERVICE, RLock()), self)
+                session = self._session = self._new(self)
                 try:
                     session.open()
                 except BaseException:  # Ctrl-C: the next request opens another

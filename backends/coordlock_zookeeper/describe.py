@@ -57,10 +57,7 @@ def _ask_all(session_client: SessionClient, timeout: float) -> ServiceInfo:
 def _srvr(session_client: SessionClient, host: str, port: int, timeout: float) -> str:
     with session_client.dial(host, port, timeout) as server:
         server.sendall(b"srvr")
-        answer = b""
-        while len(answer) < _LONGEST_ANSWER and (data := server.recv(4096)):
-            answer += data
-        return answer.decode("utf-8", "replace")
+        return server.makefile("rb").read(_LONGEST_ANSWER).decode("utf-8", "replace")
 
 
 _DEFECTS: Final = (

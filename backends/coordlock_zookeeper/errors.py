@@ -10,6 +10,7 @@ from kazoo.exceptions import (
     ConnectionClosedError,
     ConnectionLoss,
     InvalidACLError,
+    KazooException,
     NoAuthError,
     NodeExistsError,
     NoNodeError,
@@ -39,7 +40,6 @@ __all__ = [
     "NodeExists",
     "NotEmpty",
     "closed",
-    "is_out_of_turn",
     "translate",
 ]
 
@@ -103,18 +103,6 @@ def closed() -> BackendUnavailable:
     return BackendUnavailable(SERVICE, "the connection is closed")
 
 
-def is_out_of_turn(error: BaseException | None) -> bool:
-    """Whether kazoo's thread ends because the server has left out an answer, as the next one tells.
-
-    ZooKeeper 3.8.0 was seen to do that when it had diverged from its ensemble: it had the contender
-    already that was made, and failed to write the answer down. The symptom is known as
-    https://github.com/python-zk/kazoo/issues/254.
-    """
-    if not isinstance(error, RuntimeError):
-        return False
-    return str(next(iter(error.args), "")).startswith("xids do not match")
-
-
 def translate(error: BaseException, path: str = "") -> CoordlockError:
     """The error of `coordlock.errors` that says what ``error`` means. Never raises.
 
@@ -129,9 +117,7 @@ def translate(error: BaseException, path: str = "") -> CoordlockError:
             return meaning(SERVICE, reason)
     if isinstance(error, (AuthFailedError, SASLException)):
         return AuthenticationFailed(SERVICE, str(error) or "the credentials were refused")
-    if is_out_of_turn(error):
-        what = "the server has left out an answer; has it diverged from its ensemble?"
-        return BackendUnavailable(SERVICE, what)
-    if isinstance(error, OSError):
-        return BackendUnavailable(SERVICE, str(error) or type(error).__name__)
-    return BackendError(SERVICE, f"{type(error).__name__}: {error}".removesuffix(": "))
+    if isinstance(error, KazooException):
+        return BackendError(SERVICE, f"{type(error).__name__}: {error}".removesuffix(": "))
+    # Of the network; or the answer could not be understood, as where a server leaves one out.
+    return BackendUnavailable(SERVICE, str(error) or type(error).__name__)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import struct
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -17,12 +16,12 @@ from kazoo.protocol.states import Callback, KeeperState
 from coordlock.errors import ConfigurationError
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.process import THREAD
+from coordlock.runtime.promise import in_thread
 from coordlock.runtime.worker import Worker
 
 __all__ = ["GivenClient", "sharing"]
 
 _PROBE_TIMEOUT: Final = 5.0
-_LENGTH: Final = struct.Struct("!i")
 
 
 class GivenClient:
@@ -60,7 +59,7 @@ class GivenClient:
         # kazoo's thread for events; for that for answers, see `ZookeeperSession`.
         mark = partial(setattr, THREAD, "must_not_wait", True)
         self.client.handler.dispatch_callback(Callback("watch", mark, ()))
-        threading.Thread(target=probe, name="coordlock-zookeeper-probe", daemon=True).start()
+        in_thread("coordlock-zookeeper-probe", probe)
 
     def call(self, request: Any, answer: Any) -> None:
         def pass_on() -> None:
@@ -91,13 +90,15 @@ class GivenClient:
         """
         asked = self.client._session_timeout
         with self.dial(host, port, _PROBE_TIMEOUT) as connection:
+            answer = connection.makefile("rb")
             hello = Connect(0, 0, asked, 0, b"\0" * 16, False).serialize()
-            connection.sendall(_LENGTH.pack(len(hello)) + hello)
-            answer, _ = Connect.deserialize(_frame(connection), 0)
-            connection.sendall(struct.pack("!iii", 8, 1, Close.type))
-            if answer.time_out <= 0:
+            connection.sendall(struct.pack("!i", len(hello)) + hello)
+            length, _, granted = struct.unpack("!iii", answer.read(12).ljust(12, b"\0"))
+            if granted <= 0:
                 raise OSError("the server refuses new sessions")
-            return float(answer.time_out) / 1000
+            answer.read(length - 8)  # else the server might not see the next request
+            connection.sendall(struct.pack("!iii", 8, 1, Close.type))
+            return float(granted) / 1000
 
     def stop(self) -> None:
         """Nothing: the application stops it."""
@@ -132,15 +133,3 @@ def sharing(client: object, clock: Clock) -> Callable[[], GivenClient]:
         raise ConfigurationError("client is not started: call its start() before")
     sender = Worker("coordlock-zookeeper-sender", must_not_wait=True)
     return lambda: GivenClient(client, clock, sender)
-
-
-def _frame(connection: socket.socket) -> bytes:
-    """One length-prefixed frame of at most a kilobyte."""
-    stream = connection.makefile("rb")
-    (length,) = _LENGTH.unpack(stream.read(_LENGTH.size).ljust(_LENGTH.size, b"\0"))
-    if not 0 < length <= 1024:
-        raise OSError("the server does not speak ZooKeeper's protocol")
-    data = stream.read(length)
-    if len(data) < length:
-        raise OSError("the server closed the connection")
-    return data

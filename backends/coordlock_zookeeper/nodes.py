@@ -56,7 +56,6 @@ __all__ = [
     "has_id",
     "is_spent",
     "nearest",
-    "order_of",
     "ordered_names",
     "sequence_of",
     "session_name",
@@ -78,14 +77,12 @@ _PASSES_ON: Final = "ex__lock"
 _MODES: Final = {marker: mode for mode, marker in _MARKERS.items()} | {_PASSES_ON: Mode.EX}
 
 _PASSING: Final = re.compile(
-    rf"(?:[0-9a-f]{{32}}__ex__lock__|{curator.ANNOUNCES_RELEASE})-?[0-9]{{9,10}}"
+    rf"(?:[0-9a-f]{{32}}__ex__lock__|{curator.ANNOUNCES_RELEASE})[0-9]{{10}}"
 )
 
-# The server appends "%010d" of a signed 32-bit int: ten digits, or a minus with nine or ten more.
-# Before ten digits a minus is a sign only if the number needs ten and the minus ends no word: other
-# programs' `lock-1500000000` is positive.
-_SEQUENCE: Final = re.compile(r"(?:-[0-9]{9}|(?<![0-9A-Za-z])-[12][0-9]{9}|[0-9]{10})\Z")
-_LONGEST_SEQUENCE: Final = 11
+#: What the server appends. (From a counter that has reached its end it takes negative numbers, too:
+#: see `is_spent`.)
+_SEQUENCE: Final = re.compile(r"[0-9]{10}\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +143,9 @@ def has_id(child: str, id: str) -> bool:
 
 
 def sequence_of(child: str) -> int | None:
-    """The signed sequence that ``child`` ends in; None: it is no contender."""
+    """The sequence that ``child`` ends in, its place in the queue; None: it is no contender."""
     match = _match(child)
     return None if match is None else int(match[0])
-
-
-def order_of(sequence: int) -> int:
-    """The position of a sequence. Negative ones, which only others keep, come after the others."""
-    return sequence if sequence >= 0 else sequence + 2**32
 
 
 def is_spent(sequence: int) -> bool:
@@ -182,7 +174,7 @@ def ordered_names(children: Sequence[str]) -> list[tuple[int, str]]:
 @lru_cache(maxsize=2048)  # the lists of a queue show mostly the same
 def _position(child: str) -> tuple[int, str] | None:
     sequence = sequence_of(child)
-    return None if sequence is None else (order_of(sequence), child)
+    return None if sequence is None else (sequence, child)
 
 
 def contender(parent: str, child: str, *, only: str = "") -> Contender:
@@ -200,7 +192,7 @@ def contender(parent: str, child: str, *, only: str = "") -> Contender:
         id=id,
         key=f"{parent}/{child}",
         claim=claim or Mode.EX,
-        order=order_of(int(match[0])),
+        order=int(match[0]),
     )
 
 
@@ -271,4 +263,4 @@ def _claim(marker: str) -> AnyClaim | None:
 
 
 def _match(child: str) -> re.Match[str] | None:
-    return _SEQUENCE.search(child, max(0, len(child) - _LONGEST_SEQUENCE))
+    return _SEQUENCE.search(child, max(0, len(child) - 10))

@@ -69,8 +69,6 @@ class Observations:
         #: When the last probe was sent that was answered, by whichever server, and its transaction:
         #: all that had happened when it was sent has smaller numbers.
         self._last_probe = (0.0, 0)
-        #: Whether nothing is read until a probe is answered.
-        self._is_silent = False
 
     def observe(self, where: Queue | str, news: Callable[[], None]) -> Observation[Any]:
         """Observe a queue, a key or a folder: see `Observation`."""
@@ -117,8 +115,8 @@ class Observations:
 
     def _read_observed(self, where: Queue | str, session: ZookeeperSession) -> Steps[Any]:
         with self._lock:
-            if self._is_silent or where not in self._known_at:
-                raise BackendUnavailable(SERVICE, "nothing comes over the connection")
+            if where not in self._known_at:
+                raise BackendUnavailable(SERVICE, "it is not observed any more")
             place = self._places.setdefault(where, self._place(where))
             must_probe, self._probed = self._probed is not session, session
         if must_probe:
@@ -226,12 +224,10 @@ class Observations:
                 answered = self._ask(session.requests, Transaction([]), take)
                 yield sleep(self._timers, session.ttl() / _PROBES)
                 if not answered.done():
-                    self._is_silent = True
                     self._doubt()
                     yield settled(answered)
-                    self._is_silent = False
         except BaseException:  # no timers, or Ctrl-C: the next reading begins it again
-            self._is_silent, self._probed = False, None
+            self._probed = None
             raise
 
     def _probed_at(self, sent: float, _: object, zxid: int) -> None:

@@ -19,7 +19,6 @@ from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
 from coordlock_zookeeper.access import Access
 from coordlock_zookeeper.connection import Client, Connection
-from coordlock_zookeeper.errors import is_out_of_turn
 from coordlock_zookeeper.handler import Handler
 
 __all__ = ["OwnClient"]
@@ -97,9 +96,9 @@ class OwnClient:
     def stop(self) -> None:
         self._handler.failed = None
         client, connection = self.client, self._handler.connection
-        # Where Ctrl-C has ended the connection, too, the next one says farewell.
+        # Where there is none just now, as after Ctrl-C has ended it, the next one says farewell.
         until = time.monotonic() + _GRACE
-        while connection.comes_again and time.monotonic() < until:
+        while client._session_id and not connection.is_live and time.monotonic() < until:
             time.sleep(_LOOK)
         try:
             # One after the other: the second returns only after the client has stopped.
@@ -143,5 +142,5 @@ class _KazooLog(Log):
         """Keep the error that the I/O thread is about to die of."""
         self.crash = error = sys.exc_info()[1]
         # What the service or the network does is told to the owner of the session.
-        if not isinstance(error, KazooException) and not is_out_of_turn(error):
+        if not isinstance(error, KazooException):
             super().exception(msg, *args, **kwargs)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, Final
 
 from kazoo.protocol.serialization import Create, Create2, Delete, Exists, GetData, SetData, Sync
@@ -25,12 +26,11 @@ from coordlock.errors import (
     TooLarge,
     VersionMismatch,
 )
-from coordlock.model.admission import blockers, is_blocked
-from coordlock.model.claim import Mode, Permit
+from coordlock.model.admission import is_blocked
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise, settled
+from coordlock.runtime.promise import Promise
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.errors import SERVICE, BadVersion, NodeExists, NoNode, NotEmpty
 from coordlock_zookeeper.multis import failure
@@ -57,29 +57,28 @@ class OwnContenders:
     Every method sends what it can before it waits; see `Requests`.
 
     Args:
+        layout: where the queues are, and how contenders are named.
+        unwanted: the paths of nodes to delete that may still exist, also of earlier sessions.
+
+    Attributes:
         session: whose contenders are made here.
         queues: reads the queues.
-        layout: where the queues are, and how contenders are named.
-        acl: of the nodes made.
-        unwanted: the paths of nodes to delete that may still exist, also of earlier sessions.
     """
 
     def __init__(
         self,
         session: ZookeeperSession,
-        queues: QueueReader,
         layout: nodes.Layout,
-        acl: Sequence[Any],
         unwanted: dict[str, None],
     ) -> None:
-        self._session = session
+        self.session: Final = session
         self._requests: Final[Requests] = session.requests
         self._ask: Final = session.requests.ask
-        self._queues = queues
+        self.queues: Final = QueueReader(session.requests, layout)
         self._layout = layout
-        self._acl = acl
+        self._acl = session.data.acl
         self._unwanted = unwanted
-        self._parents = Parents(session.requests, layout.root, acl)
+        self._parents = Parents(session.requests, layout.root, self._acl)
         #: The entries that were sent, with the contender's path where it is known.
         self._sent: dict[str, str | None] = {}
 
@@ -89,11 +88,11 @@ class OwnContenders:
         """See `Backend.enqueue`. One round trip where the queues' nodes exist."""
         if unless_blocked:
             # Synced, so that no contender blocks that has left.
-            present = yield from self._queues.read([entry.queue for entry in entries])
+            present = yield from self.queues.read([entry.queue for entry in entries])
             if any(map(is_blocked, present, entries)):
                 return present
         again = any(entry.id in self._sent for entry in entries)
-        attempt = self._adopt(entries) if again else self._create(entries, again)
+        attempt = self._adopt(entries) if again else self._create(entries)
         for _ in range(_ATTEMPTS):
             try:
                 snapshots = yield from attempt
@@ -103,38 +102,35 @@ class OwnContenders:
                 self.discard(entries)
                 raise
             if snapshots is not None:
+                if again:
+                    yield from self._discard_twins(entries)
+                if self.session.has_ended:  # its caller has an error
+                    self.discard(entries)
                 return snapshots
             self.discard(entries)
-            attempt = self._create(entries, again)
+            attempt = self._create(entries)
         paths = ", ".join(map(self._path, entries))
         raise BackendUnavailable(SERVICE, f"other programs keep deleting {paths}")
 
-    def _create(self, entries: Sequence[Entry], again: bool) -> Steps[_Snapshots]:
-        """Send the entries, ``again`` when an earlier attempt got no answer; their snapshots.
-
-        One entry is sent by a plain create; a set by a multi, and a request for its marker's stat.
-        """
+    def _create(self, entries: Sequence[Entry]) -> Steps[_Snapshots]:
+        """Make the contenders; their snapshots."""
         paths = [self._path(entry) for entry in entries]
-        is_set = len(entries) > 1
         parents: list[Promise[Answer]] = []
         for entry, path in zip(entries, paths, strict=True):
             self._sent[entry.id] = None
             parents += self._parents.create(path)
-        created = self._send_set(entries) if is_set else self._send_one(entries[0])
+        is_set = len(entries) > 1
+        created = self._send(entries)
         marked = self._ask(Exists, self._marker(entries), None) if is_set else None
-        listed = [self._queues.lists.ask(path) for path in paths]
+        listed = [self.queues.lists.ask(path) for path in paths]
         answer, _ = yield created
         failed = failure(answer) if is_set else None
+        # The marker exists where an earlier attempt took effect late.
         if failed is not None and not isinstance(failed[1], (NoNode, NodeExists)):
             raise failed[1]
         if answer is None or failed is not None:
-            for asked in listed:
-                yield settled(asked)
             yield from self._parents.check(parents)
             self._parents.forget(paths)
-            if failed is not None and isinstance(failed[1], NodeExists):
-                # The marker: an earlier attempt took effect late.
-                return (yield from self._adopt(entries))
             return None
         # The answer is a path and a stat, or the paths of the marker and of the set.
         names = [path.rpartition("/")[2] for path in (answer[1:] if is_set else answer[:1])]
@@ -144,18 +140,16 @@ class OwnContenders:
         stat = answer[1] if marked is None else (yield marked)[0]
         if stat is None:
             return None  # another program deleted the marker
-        if stat.ephemeralOwner != self._session.number:
+        if stat.ephemeralOwner != self.session.number:
             # A given client's session expired while this was sent, and kazoo started another.
             self.discard(entries)
             raise SessionLost(SERVICE, "the server expired the session")
-        return (yield from self._enqueued(entries, made, stat, listed, again))
+        return (yield from self._snapshots(entries, made, stat, listed))
 
-    def _send_one(self, entry: Entry) -> Promise[Answer]:
-        """Send the request that makes one contender; it tells its path and its stat."""
-        return self._requests.send(self._made(Create2, entry))
-
-    def _send_set(self, entries: Sequence[Entry]) -> Promise[Answer]:
-        """Send the multi that makes a set; the marker first. Raises `TooLarge`."""
+    def _send(self, entries: Sequence[Entry]) -> Promise[Answer]:
+        """Send the request that makes one contender, or a set, the marker first; or `TooLarge`."""
+        if len(entries) == 1:
+            return self._requests.send(self._made(Create2, entries[0]))
         marker = self._requests.made(Create, self._marker(entries), b"", self._acl, EPHEMERAL)
         try:
             return self._requests.transact(
@@ -170,90 +164,77 @@ class OwnContenders:
         return self._requests.made(kind, path, data, self._acl, EPHEMERAL | SEQUENTIAL)
 
     def _adopt(self, entries: Sequence[Entry]) -> Steps[_Snapshots]:
-        """Find the contenders that an attempt without an answer made, or make sure of none.
+        """Find the contenders that an attempt without an answer made, or discard what it left.
 
         A contender of an earlier session is not taken: the server removes it when that session
         expires. kazoo's own recipe takes it, and believes to hold a lock that another client then
         gets. Of a set, all contenders must be there, made by one transaction.
         """
-        paths = [self._path(entry) for entry in entries]
-        synced = self._ask(Sync, paths[0])
-        listed = [self._queues.lists.ask(path) for path in paths]
-        yield synced
-        found: list[str] = []
+        found = yield from self._find(entries)
         # By the transactions that made them. What made one of a set has made all of it.
         adopted: dict[int, list[tuple[str, Any]]] = {}
-        for entry, parent, answer in zip(entries, paths, listed, strict=True):
-            positions = (yield answer).positions
-            twins = [f"{parent}/{child}" for _, child in positions if nodes.has_id(child, entry.id)]
-            found += twins
-            for path, asked in [(path, self._ask(Exists, path, None)) for path in twins]:
-                stat, _ = yield asked
-                if stat is not None and stat.ephemeralOwner == self._session.number:
-                    adopted.setdefault(stat.czxid, []).append((path, stat))
+        for path, asked in [(path, self._ask(Exists, path, None)) for path in chain(*found)]:
+            stat, _ = yield asked
+            if stat is not None and stat.ephemeralOwner == self.session.number:
+                adopted.setdefault(stat.czxid, []).append((path, stat))
         for made in adopted.values():
             if len(made) == len(entries):
-                # `_snapshot_with` discards the others.
-                own, stat = [path for path, _ in made], made[0][1]
-                return (yield from self._enqueued(entries, own, stat, listed, True))
-        if len(entries) > 1:
-            found.append(self._marker(entries))
-        for path in found:
-            yield from self.delete(path)
+                listed = [self.queues.lists.ask(self._path(entry)) for entry in entries]
+                paths = [path for path, _ in made]
+                return (yield from self._snapshots(entries, paths, made[0][1], listed))
+        for path in chain(*found):
+            self._discard_node(path)
         return None
 
-    def _enqueued(
+    def _find(self, entries: Sequence[Entry]) -> Steps[list[list[str]]]:
+        """The paths of all nodes with the id of each entry."""
+        paths = [self._path(entry) for entry in entries]
+        synced, listed = self._ask(Sync, paths[0]), [self.queues.lists.ask(path) for path in paths]
+        yield synced
+        found = []
+        for entry, parent, answer in zip(entries, paths, listed, strict=True):
+            children = (yield answer).children
+            names = [child for child in children if nodes.has_id(child, entry.id)]
+            found.append([f"{parent}/{name}" for name in names])
+        return found
+
+    def _discard_twins(self, entries: Sequence[Entry]) -> Steps[None]:
+        """Discard what earlier attempts made that took effect after they had been looked for."""
+        for entry, paths in zip(entries, (yield from self._find(entries)), strict=True):
+            for path in paths:
+                if path != self._sent[entry.id]:
+                    self._discard_node(path)
+
+    def _snapshots(
         self,
         entries: Sequence[Entry],
         made: Sequence[str],
         stat: Any,
         listed: Sequence[Promise[ChildList]],
-        again: bool,
     ) -> Steps[_Snapshots]:
         """The snapshots with the contenders whose paths are ``made``, by what ``stat`` tells."""
         snapshots = []
         for entry, path, answer in zip(entries, made, listed, strict=True):
             self._sent[entry.id] = path
-            sequence = nodes.sequence_of(path)
-            assert sequence is not None  # the server appended it
             child_list = yield answer
             if not child_list.exists:
                 return None  # another program deleted the contender and its queue
-            if nodes.is_spent(sequence):
-                yield from self._remove_spent(entries, self._path(entry))
+            if nodes.is_spent(int(path.removeprefix(self._layout.prefix(entry)))):
+                yield from self._remove_spent(entries, child_list.path)
                 return None
-            snapshots.append((yield from self._snapshot_with(entry, path, stat, child_list, again)))
+            me = replace(
+                nodes.contender(child_list.path, path.rpartition("/")[2]),
+                id=entry.id,  # this and the path are the same again, and kept once
+                key=path,
+                claim=entry.claim,
+                token=int(stat.czxid),
+                session=session_name(stat.ephemeralOwner),
+                owner=entry.owner,
+                value=entry.value,
+                version=1,
+            )
+            snapshots.append((yield from self.queues.joined(entry.queue, child_list, me)))
         return tuple(snapshots)
-
-    def _snapshot_with(
-        self, entry: Entry, path: str, stat: Any, child_list: ChildList, again: bool
-    ) -> Steps[Snapshot]:
-        """The snapshot of one queue, with the entry's contender at ``path``."""
-        parent, _, own = path.rpartition("/")
-        if again:
-            for child in child_list.children:
-                if nodes.has_id(child, entry.id) and child != own:
-                    # An earlier attempt took effect late, after it had been looked for.
-                    self._discard_node(f"{parent}/{child}")
-        me = replace(
-            nodes.contender(parent, own),
-            id=entry.id,  # this and the path are the same again, and kept once
-            key=path,
-            claim=entry.claim,
-            token=int(stat.czxid),
-            session=session_name(stat.ephemeralOwner),
-            owner=entry.owner,
-            value=entry.value,
-            version=1,
-        )
-        snapshot = yield from self._queues.part(entry.queue, child_list, me)
-        waits = isinstance(me.claim, Permit) or blockers(snapshot, me)
-        if snapshot.omitted and not waits and me.claim is not Mode.NL:
-            # The nearest shares. The list tells of all the others, too.
-            ahead, _ = nodes.nearest(parent, child_list.positions, me, conflicting=True)
-            if ahead == (me,):
-                return replace(snapshot, omitted=0)
-        return snapshot
 
     def _remove_spent(self, entries: Sequence[Entry], queue: str) -> Steps[None]:
         """Remove the node ``queue``, whose counter is spent, so that the next attempt remakes it.
@@ -281,57 +262,41 @@ class OwnContenders:
             raise Evicted(me.key.rpartition("/")[0])
 
     def withdraw(self, entries: Sequence[Entry]) -> Steps[bool]:
-        """See `Backend.withdraw`. One request where the contenders are known."""
-        is_set = len(entries) > 1
-        removed = True
-        if not (is_set and (yield from self._delete_set(entries))):
-            for entry in entries:
-                removed &= yield from self._delete_own(entry)
-            if is_set:
+        """See `Backend.withdraw`. One request where the contenders are known and there."""
+        removed = yield from self._remove(entries)
+        if not removed:
+            removed = True
+            for paths in (yield from self._find(entries)):
+                was_there = False
+                for path in paths:
+                    was_there |= yield from self.delete(path)
+                removed &= was_there
+            if len(entries) > 1:
                 yield from self.delete(self._marker(entries))
         for entry in entries:
             self._forget(entry)
         return removed
 
-    def _delete_set(self, entries: Sequence[Entry]) -> Steps[bool]:
-        """Delete a set in one step; False, and nothing done, where that is not possible."""
-        paths = [self._sent.get(entry.id) for entry in entries]
-        if None in paths:
-            return False
-        made = self._requests.made
-        deletions = [made(Delete, path or "", -1) for path in (*paths, self._marker(entries))]
-        return (yield from self._deleted(deletions))
+    def _remove(self, entries: Sequence[Entry]) -> Steps[bool]:
+        """Delete contenders in one step; False, and nothing done, where that is not possible.
 
-    def _deleted(self, operations: Sequence[Any]) -> Steps[bool]:
-        """Delete nodes in one step; False, and nothing done, where one is not there."""
-        failed = failure((yield self._requests.transact(operations))[0])
-        if failed is not None and not isinstance(failed[1], NoNode):
+        Those that stand first tell that they have: see `nodes.announces_release`.
+        """
+        paths = [self._sent.get(entry.id) or "" for entry in entries]
+        if not all(paths):
+            return False
+        made, known_first = self._requests.made, self.session.watches.known_first
+        passing_on = [made(SetData, path, b"", -1) for path in paths if path in known_first]
+        if len(paths) > 1:
+            paths.append(self._marker(entries))
+        elif not passing_on:
+            return (yield from self.delete(paths[0]))
+        deletions = [made(Delete, path, -1) for path in paths]
+        failed = failure((yield self._requests.transact([*passing_on, *deletions]))[0])
+        # A given client's ACL may not let it set data.
+        if failed is not None and not isinstance(failed[1], (NoNode, AuthenticationFailed)):
             raise failed[1]
         return failed is None
-
-    def _delete_own(self, entry: Entry) -> Steps[bool]:
-        """Delete the entry's contender, or all nodes with its id where the path is not known."""
-        if (path := self._sent.get(entry.id)) is not None:
-            if path in self._session.watches.known_first:
-                return (yield from self._pass_on(path))
-            return (yield from self.delete(path))
-        parent = self._path(entry)
-        synced, listed = self._ask(Sync, parent), self._queues.lists.ask(parent)
-        yield synced
-        removed = False
-        for child in (yield listed).children:
-            if nodes.has_id(child, entry.id):
-                removed |= yield from self.delete(f"{parent}/{child}")
-        return removed
-
-    def _pass_on(self, path: str) -> Steps[bool]:
-        """As `delete`, for what stands first, and tells that: see `nodes.announces_release`."""
-        made = self._requests.made
-        passing_on = made(SetData, path, b"", -1), made(Delete, path, -1)
-        try:
-            return (yield from self._deleted(passing_on))
-        except AuthenticationFailed:  # a given client's ACL may not let it set data
-            return (yield from self.delete(path))
 
     def delete(self, path: str) -> Steps[bool]:
         """Delete a node; whether it was there."""
@@ -350,7 +315,7 @@ class OwnContenders:
         """No contender of ``entry`` is left, or it is not wanted; its path, where it is known."""
         path = self._sent.pop(entry.id, None)
         if path is not None:
-            self._session.watches.known_first.discard(path)
+            self.session.watches.known_first.discard(path)
         return path
 
     def _discard_node(self, path: str) -> None:

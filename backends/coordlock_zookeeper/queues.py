@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from kazoo.protocol.serialization import GetChildren2, GetData, Sync
 
 from coordlock.errors import AuthenticationFailed
+from coordlock.model.admission import blockers
+from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Snapshot, are_known, is_known
 from coordlock.model.names import unescape
 from coordlock.runtime.driver import Steps
@@ -59,6 +61,16 @@ class QueueReader:
             part = self.part(queue, child_list, upto, owners, conflicting)
             snapshots.append((yield from part))
         return tuple(snapshots)
+
+    def joined(self, queue: str, child_list: ChildList, me: Contender) -> Steps[Snapshot]:
+        """The snapshot for ``me``, who has just come."""
+        snapshot = yield from self.part(queue, child_list, me)
+        can_share = isinstance(me.claim, Mode) and me.claim is not Mode.NL
+        if not (snapshot.omitted and can_share) or blockers(snapshot, me):
+            return snapshot
+        # The nearest shares. The list tells of all the others, too.
+        ahead, _ = nodes.nearest(child_list.path, child_list.positions, me, conflicting=True)
+        return replace(snapshot, omitted=0) if ahead == (me,) else snapshot
 
     def part(
         self,

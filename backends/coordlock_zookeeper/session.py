@@ -11,14 +11,15 @@ from typing import Any, Final, Protocol, TypeVar
 from kazoo.exceptions import KazooException
 from kazoo.protocol.serialization import Sync
 from kazoo.protocol.states import KazooState, KeeperState
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from coordlock.backend import SessionInfo, SessionListener
-from coordlock.backend.session import OneSession
 from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavailable, SessionLost
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.process import THREAD
-from coordlock.runtime.promise import Promise, failed
+from coordlock.runtime.promise import Promise, failed, in_thread
+from coordlock_zookeeper.data import Data
 from coordlock_zookeeper.errors import SERVICE, translate
 from coordlock_zookeeper.lifetime import BEAT_GAP, Lifetime
 from coordlock_zookeeper.nodes import session_name
@@ -74,7 +75,7 @@ class ZookeeperSession:
     lock is held for moments, and never while something outside is called.
 
     Args:
-        sessions: where it begins once it is open, and is lost.
+        acl: of the nodes that are made; None for the client's own.
 
     Attributes:
         client: the `KazooClient`.
@@ -82,34 +83,33 @@ class ZookeeperSession:
         opened: kept when the session is open; fails when it cannot be opened.
         stopped: kept when the client of our own has gone, after the session's end.
         watches: of the znodes whose departure is waited for.
+        data: reads and writes data in it.
         number: the session's id in ZooKeeper; 0 before it is known.
-        breaks: how often the connection was lost since the session was open.
         has_ended: whether it has ended; then the client sends no more requests in it.
     """
 
     def __init__(
         self,
         session_client: SessionClient,
-        sessions: OneSession[ZookeeperSession],
         listener: SessionListener,
         clock: Clock,
+        acl: Any,
     ) -> None:
         self.client: Final = session_client.client
         self.opened: Final[Promise[SessionInfo]] = Promise()
         self.stopped: Final[Promise[None]] = Promise()
         self.requests: Final = Requests(session_client.client, session_client.call)
         self.watches: Final = Watches(self.requests)
+        self.data: Final = Data(self.requests, acl or self.client.default_acl or OPEN_ACL_UNSAFE)
         self.number = 0
-        self.breaks = 0
         self._lifetime = Lifetime(born=0.0)
         self.has_ended = False
         self._session_client = session_client
-        self._sessions = sessions
         self._listener = listener
         self._clock = clock
         self._lock = threading.RLock()
-        self._connected = False
-        self._refusal: BackendError = BackendUnavailable(SERVICE, "the session is not open yet")
+        self._is_open = False
+        self._refusal: BackendError = BackendUnavailable(SERVICE, _BROKEN)
         self._pending: set[Promise[Any]] = set()
 
     def open(self) -> None:
@@ -124,13 +124,8 @@ class ZookeeperSession:
             self._stop()
 
     @property
-    def is_connected(self) -> bool:
-        """Whether the session is open and has a connection."""
-        return self._connected and not self.has_ended
-
-    @property
     def _is_live(self) -> bool:
-        return self._sessions.current is self and not self.has_ended
+        return self._is_open and not self.has_ended
 
     def ttl(self) -> float:
         """Seconds that the session outlives its last heartbeat, as granted."""
@@ -140,17 +135,15 @@ class ZookeeperSession:
         """Seconds that the session lives from ``sent`` on, when that heartbeat is acknowledged."""
         return self._lifetime.proven(sent, self._clock.now(), self.ttl())
 
-    def submit(
-        self, steps: Callable[[], Steps[T]], unwanted: Callable[[], object] | None = None
-    ) -> Promise[T]:
+    def submit(self, steps: Callable[[], Steps[T]]) -> Promise[T]:
         """Run a protocol of requests, the first of which are sent before this returns.
 
-        The promise fails when the session ends; ``unwanted`` is called if a result comes later.
+        The promise fails when the session ends.
         Without a connection it fails at once, because kazoo would collect requests without bound.
         """
         promise: Promise[T] = Promise()
         with self._lock:
-            usable = self._is_live and self._connected
+            usable = self._is_live and self.requests.are_possible
             refusal = self._refusal
             if usable:
                 self._pending.add(promise)
@@ -167,8 +160,8 @@ class ZookeeperSession:
                 # Others are of a signal handler, which struck here: its caller gets it as it is.
                 is_of_service = isinstance(error, KazooException | OSError)
                 promise.fail(translate(error) if is_of_service else error)
-            elif not promise.resolve(outcome.result()) and unwanted is not None:
-                unwanted()
+            else:
+                promise.resolve(outcome.result())
 
         run_in_background(steps()).add_done_callback(finish)
         return promise
@@ -192,45 +185,26 @@ class ZookeeperSession:
             promise.fail(copy(error))
 
     def _stop(self) -> None:
-        def stop() -> None:
-            try:
-                self._session_client.stop()
-            finally:
-                self.stopped.resolve(None)
-
         if self._session_client.shared:
             self.stopped.resolve(None)
-            return
-        try:
-            threading.Thread(target=stop, name="coordlock-zookeeper-stop", daemon=True).start()
-        except RuntimeError:
-            stop()  # the interpreter is exiting, and starts no threads any more
+        else:
+            stopped = in_thread("coordlock-zookeeper-stop", self._session_client.stop)
+            stopped.add_done_callback(self.stopped.follow)
 
     def _changed(self, state: str) -> None:
-        # Called on kazoo's I/O thread. kazoo has updated `client_id` before.
-        lost = state == KazooState.LOST
-        with self._lock:
-            live = self._is_live
-            if live and state == KazooState.CONNECTED:
-                lost = self._current_number() != self.number
-            if live:
-                self._connected = state == KazooState.CONNECTED and not lost
-                self.breaks += not self._connected
-                self._refusal = BackendUnavailable(SERVICE, _BROKEN)
-            # kazoo fails requests, but not what Ctrl-C has ended as an answer was taken.
-            unanswered = () if self._connected else tuple(self._pending)
-        if lost:
+        # Called on kazoo's I/O thread. Between two sessions of a client it always comes as LOST.
+        live = self._is_live
+        if state == KazooState.LOST:
             error = self._why_lost()
             if not live and isinstance(error, SessionLost):
                 # It was never in use, so it is not lost; opening may be tried again.
                 error = BackendUnavailable(SERVICE, error.reason)
             self.end(error)
-            self._sessions.lose(self, error.reason)
+            if live:
+                self._listener.lost(error.reason)
         elif live and state == KazooState.CONNECTED:
             self.requests.after_events(self._reconnected)
         elif live:
-            for promise in unanswered:
-                promise.fail(BackendUnavailable(SERVICE, _BROKEN))
             self._listener.suspect(_BROKEN)
 
     def _reconnected(self) -> None:
@@ -242,8 +216,6 @@ class ZookeeperSession:
             error = translate(crash)
             if isinstance(error, AuthenticationFailed):
                 return error
-            if isinstance(error, BackendUnavailable):
-                return SessionLost(SERVICE, error.reason)
             return SessionLost(SERVICE, f"kazoo failed: {error}")
         match self.client.client_state:
             case KeeperState.AUTH_FAILED:
@@ -284,11 +256,8 @@ class ZookeeperSession:
         with self._lock:
             if self.has_ended:
                 return
-            # Read under the lock: `_changed` sees every later change in a live session.
-            is_connected = self._connected = self._current_number() == self.number
-            if is_connected and not self._sessions.begin(self, self._listener):
-                return  # what closes the client ends it
-        if not is_connected:
+            self._is_open = self._current_number() == self.number
+        if not self._is_open:
             # The connection has gone, or the given client has started another session.
             self.end(BackendUnavailable(SERVICE, _ENDED))
             return

@@ -11,8 +11,6 @@ import traceback
 import warnings
 from typing import Any, NoReturn, TextIO
 
-from coordlock_zookeeper.errors import is_out_of_turn
-
 __all__ = ["alarm", "install", "watch_loop"]
 
 
@@ -42,16 +40,23 @@ def watch_loop(loop: asyncio.AbstractEventLoop) -> None:
     loop.set_exception_handler(tell)
 
 
+def _is_out_of_turn(error: BaseException | None) -> bool:
+    """Whether a server has left out an answer, which ends the thread of kazoo's client.
+
+    ZooKeeper 3.8.0 does when it has diverged: https://github.com/python-zk/kazoo/issues/254.
+    """
+    return "xids do not match" in str(error)
+
+
 def _ended(args: threading.ExceptHookArgs) -> None:
-    if not is_out_of_turn(args.exc_value):
+    if not _is_out_of_turn(args.exc_value):
         alarm(f"in {args.thread}", args.exc_value)
 
 
 class _Errors(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
-        # The service's doing, which ends the thread of kazoo's client.
-        if record.name == "kazoo.client" and is_out_of_turn(error):
+        if _is_out_of_turn(error):
             return
         alarm(f"{record.name} logged an error: {record.getMessage()}", error)
 

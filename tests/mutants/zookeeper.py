@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.watches import Watches
 
@@ -13,10 +15,12 @@ from tests.mutants.mutant import SUITES, Changes, mutant, nothing
     SUITES + "TestQueueOnZookeeper::test_a_snapshot_lists_the_nearest_before_and_counts_the_rest",
 )
 def orders_sequences_as_text() -> Changes:
-    def as_text(sequence: int) -> int:
-        return int.from_bytes(str(sequence).encode().ljust(11, b"\0"))
+    def as_text(children: Sequence[str]) -> list[tuple[int, str]]:
+        found = ordered_names(children)
+        return sorted(found, key=lambda position: str(position[0]))
 
-    return [(nodes, "order_of", as_text)]
+    ordered_names = nodes.ordered_names
+    return [(nodes, "ordered_names", as_text)]
 
 
 @mutant(

@@ -140,20 +140,6 @@ def test_the_queue_is_read_when_a_writer_of_curators_has_left(
     assert (told.result(BOUND) is Departure.IN_ORDER) is (made_by == "coordlock")
 
 
-def test_negative_sequences_follow_the_largest_positive_one(
-    zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
-) -> None:
-    party = parties(zookeeper.url_for(root))
-    names = [
-        f"{'a' * 32}__lock__{sequence}"
-        for sequence in ("2147483646", "2147483647", "-2147483648", "-999999999", "-000000007")
-    ]
-    for name in sorted(names):
-        kazoo.create(f"{root}/q/{name}", ephemeral=True, makepath=True)
-    shown = party.backend.snapshot("q", owners=True).result(BOUND)
-    assert [one.key.rpartition("/")[2] for one in shown.contenders] == names
-
-
 def test_a_queue_that_may_not_be_read_is_listed(
     zookeeper: ZooKeeper, root: str, parties: Parties, kazoo: Any
 ) -> None:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 def client_of(party: Party) -> Any:
     """The kazoo client under a backend."""
     assert party.backend._current is not None
-    return party.backend._current[0].client
+    return party.backend._current.session.client
 
 
 class ShortSessions(ZooKeeperServer):
@@ -179,13 +179,14 @@ class TestUnreachable:
     ) -> None:
         """A fault test: another thread closes the client while it makes the session."""
         party = parties(f"zookeeper://127.0.0.1:{free_port()}/x", opened=False)
-        data, closing = party.backend._data, list[Promise[None]]()
+        make, closing = party.backend._new_session, list[Promise[None]]()
 
-        def close_and_make(session: Any) -> Any:
+        def make_and_close(listener: Any) -> Any:
+            session = make(listener)
             closing.append(party.backend.close())
-            return data(session)
+            return session
 
-        monkeypatch.setattr(party.backend, "_data", close_and_make)
+        monkeypatch.setattr(party.backend, "_new_session", make_and_close)
         assert isinstance(party.opening().exception(BOUND), BackendUnavailable)
         closing[0].result(BOUND)
 

@@ -133,26 +133,6 @@ def test_a_node_that_may_not_be_used_is_named_and_nothing_is_written(
         grant.check()
 
 
-# Connections
-
-
-def test_the_first_read_over_a_new_connection_is_made_sure_of(
-    proxy: FaultProxy, proxied: str, key: str
-) -> None:
-    with coordlock.connect(proxied) as client, client.lock("orders") as grant:
-        grant.transaction().put(key, b"1").commit()
-        seen = []
-        for turn in range(4):
-            if turn == 2:
-                proxy.drop_connections()
-                eventually(lambda: grant.state is coordlock.GrantState.SUSPECT)
-                eventually(lambda: grant.state is coordlock.GrantState.HELD)
-            with proxy.counting() as sent:
-                assert grant.read(key) == VersionedValue(b"1", 1)
-            seen.append((sent.requests["multi"], sent.requests["exists"]))
-        assert seen == [(0, 1), (0, 1), (1, 1), (0, 1)]
-
-
 # Several members
 
 

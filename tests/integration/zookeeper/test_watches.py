@@ -113,4 +113,4 @@ def test_cancelled_watches_do_not_pile_up(
 def kazoo_watchers(party: Party, path: str) -> int:
     """How many functions kazoo would call."""
     assert party.backend._current is not None
-    return len(party.backend._current[0].client._data_watchers.get(path, ()))
+    return len(party.backend._current.session.client._data_watchers.get(path, ()))
