@@ -33,8 +33,10 @@ class Publisher:
         self._engine: Final = engine
         self._ticket: Final = ticket
         engine.backend.require("publishing")
-        #: The last request that has begun: answered when all before it have been.
-        self._begun: Promise[None] = resolved(None)
+        #: The last request to publish something: kept when all before have been answered.
+        self.last: Promise[None] = resolved(None)
+        #: The last one that has begun.
+        self._begun: Promise[None] = self.last
 
     def publish(self, make: Callable[[], bytes]) -> Promise[None]:
         """Publish what ``make`` gives when all that was to be published before has been.
@@ -48,6 +50,7 @@ class Publisher:
             self._engine.timers.call_at(self._engine.clock.now(), begin)
         except ClientClosed as error:
             answer.fail(error)
+        self.last = answer
         return answer
 
     def _begin(self, make: Callable[[], bytes], answer: Promise[None]) -> None:

@@ -184,7 +184,7 @@ class _UpgradeableGrant(BaseGrant):
     def _become_exclusive(self) -> Steps[None]:
         undetect: Callable[[], None] | None = None
         try:
-            yield settled(self._publish())  # what was to be published before comes first
+            yield settled(self._publisher.last)
             while True:
                 self.check()
                 snapshot = yield from self._read_queue()
