@@ -30,9 +30,8 @@ __all__ = ["EtcdBackend"]
 
 Snapshots = tuple[Snapshot, ...]
 
-#: How many contenders may be on their way to a queue at once. More would not join it any sooner,
-#: and their requests would time out: etcd takes one after another.
-_MAX_QUEUE_REQUESTS: Final = 16
+#: How many requests may add contenders at once, and how many may remove some.
+_MAX_REQUESTS: Final = 64
 
 
 class EtcdBackend(EtcdData):
@@ -70,7 +69,8 @@ class EtcdBackend(EtcdData):
         super().__init__(layout, connection, ttl, timers)
         #: Those of the URL, for what is asked beside gRPC.
         self._options: Mapping[str, Any] = {}
-        self._coming = Limiter(_MAX_QUEUE_REQUESTS)
+        self._coming = Limiter(_MAX_REQUESTS)
+        self._leaving = Limiter(_MAX_REQUESTS)
 
     @classmethod
     def configure(cls, settings: Settings, client: object | None = None, *, timers: Timers) -> Self:
@@ -104,7 +104,7 @@ class EtcdBackend(EtcdData):
             send = (
                 partial(send, compares=True) if can_compare else partial(self._look, entries, lease)
             )
-        answer = self._coming.submit(entries[0].queue, send)
+        answer = self._coming.submit(send)
         answer.add_done_callback(partial(self._session.notice, lease))
         return answer
 
@@ -246,7 +246,7 @@ class EtcdBackend(EtcdData):
 
     def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
         if len(entries) == 1:
-            return self._withdraw(entries)
+            return self._leaving.submit(partial(self._withdraw, entries))
 
         def steps() -> Steps[bool]:
             # A set that was too large to be added has left nothing, unless the limit was higher.

@@ -2,7 +2,7 @@
 
 An acquisition passes these, from top to bottom. Any other request begins at `connection`::
 
-    limiter     its turn among the requests for its queue
+    limiter     its turn among the requests that add contenders, or remove them
     connection  all calls to one cluster, with their login, each over several attempts
     call        one attempt of a call
     threads     the threads that make attempts

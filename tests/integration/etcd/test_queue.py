@@ -80,14 +80,15 @@ def test_opening_again_ends_what_the_session_before_left_behind(party: Party) ->
 
 
 def test_who_come_at_once_are_sent_a_few_at_a_time(
-    join: Join, proxy: FaultProxy, root: str
+    join: Join, proxy: FaultProxy, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("coordlock_etcd.transport.connection.SILENCE_S", 60.0)
     party = join(f"etcd://127.0.0.1:{proxy.port}{root}?ttl=60s&request_timeout=60s")
     entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(150)]
     # The fault: the server is busy for a while.
     proxy.replies.black_hole()
     coming = [party.backend.enqueue([entry]) for entry in entries]
-    eventually(lambda: proxy.counts().requests["Txn"] == 16)
+    eventually(lambda: proxy.counts().requests["Txn"] == 64)
     assert not any(one.done() for one in coming)
     proxy.heal()
     orders = [one.result(BOUND)[0].contenders[-1].order for one in coming]
@@ -108,13 +109,13 @@ def test_who_wait_to_be_sent_fail_with_their_session(
     assert isinstance(backend, EtcdBackend)
     with monkeypatch.context() as patch:
         patch.setattr(backend._connection, "call", send)
-        entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(50)]
+        entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(100)]
         coming = [backend.enqueue([entry]) for entry in entries]
-        assert len(sent) == 16
+        assert len(sent) == 64
         backend._session.lose(backend._lease, "it expired")
         sent[0].fail(SessionLost("etcd", "it expired"))
-        assert all(isinstance(one.exception(BOUND), SessionLost) for one in coming[16:])
-        assert len(sent) == 16
+        assert all(isinstance(one.exception(BOUND), SessionLost) for one in coming[64:])
+        assert len(sent) == 64
 
 
 def test_a_reading_that_a_compaction_disturbs_can_be_repeated(

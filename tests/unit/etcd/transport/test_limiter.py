@@ -25,7 +25,7 @@ class Service:
         self.refuses = False
 
     def ask(self) -> None:
-        self.answers.append(self.limiter.submit("q", partial(self.send, len(self.answers))))
+        self.answers.append(self.limiter.submit(partial(self.send, len(self.answers))))
 
     def send(self, number: int) -> Promise[int]:
         self.sent.append(number)
@@ -75,18 +75,6 @@ def test_thousands_that_fail_at_once_leave_no_turn_behind() -> None:
     assert len(service.under_way) == MOST
 
 
-def test_queues_do_not_wait_for_each_other_and_are_forgotten() -> None:
-    limiter: Limiter = Limiter(1)
-    answers: list[Promise[int]] = [Promise() for _ in range(2)]
-    busy, free = (limiter.submit(f"q{n}", partial(answers.__getitem__, n)) for n in range(2))
-    waits = limiter.submit("q0", Promise)
-    answers[1].resolve(1)
-    assert free.done()
-    assert not busy.done()
-    assert not waits.done()
-    assert [*limiter._sent] == [*limiter._waiting] == ["q0"]
-
-
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_a_request_that_cannot_be_sent_fails_and_passes_its_turn_on(
     error: type[BaseException],
@@ -98,15 +86,13 @@ def test_a_request_that_cannot_be_sent_fails_and_passes_its_turn_on(
     def refuse() -> Promise[int]:
         raise error
 
-    limiter.submit("q", lambda: first)
-    refused, waits = limiter.submit("q", refuse), limiter.submit("q", lambda: third)
+    limiter.submit(lambda: first)
+    refused, waits = limiter.submit(refuse), limiter.submit(lambda: third)
     with suppress(KeyboardInterrupt):
         first.resolve(1)
     assert isinstance(refused.exception(0), BackendUnavailable)
     third.resolve(3)
     assert waits.result(0) == 3
-    assert not limiter._sent
-    assert not limiter._waiting
 
 
 def test_who_comes_while_a_turn_is_passed_on_waits_behind_the_others() -> None:
@@ -117,11 +103,11 @@ def test_who_comes_while_a_turn_is_passed_on_waits_behind_the_others() -> None:
     def send(name: str) -> Promise[int]:
         sent.append(name)
         if name == "second":
-            limiter.submit("q", partial(send, "newcomer"))
+            limiter.submit(partial(send, "newcomer"))
         return Promise()
 
-    limiter.submit("q", lambda: first)
+    limiter.submit(lambda: first)
     for name in ("second", "third"):
-        limiter.submit("q", partial(send, name))
+        limiter.submit(partial(send, name))
     first.resolve(1)
     assert sent == ["second"]
