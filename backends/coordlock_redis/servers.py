@@ -284,7 +284,7 @@ def _learn(connection: Connection, script: bytes, key: bytes) -> None:
     if version < _OLDEST:
         shown = fields.get("redis_version") or "a server of unknown version"
         raise BackendError(SERVICE, f"{where}: coordlock needs Redis 6.2 or later, not {shown}")
-    if fields.get("role", "master") != "master":
+    if fields.get("role", "master") != "master" and mode != "cluster":  # a cluster's says who is
         primary = f"{fields.get('master_host')}:{fields.get('master_port')}"
         raise BackendUnavailable(
             SERVICE, f"{where} is a replica, and its primary is {primary}: give that one's address"
