@@ -224,6 +224,19 @@ def test_a_slot_that_moves_ends_the_sessions_of_its_root(cluster: RedisCluster, 
         later.release()
 
 
+def test_a_node_that_is_a_replica_after_a_failover_leads_to_the_primary(
+    tmp_path: Path, root: str
+) -> None:
+    """Where the URL names that node alone."""
+    with (
+        RedisCluster(tmp_path / "cluster") as cluster,
+        RedisServer(tmp_path / "replica", clustered=True) as replica,
+    ):
+        cluster.replicate(f"{{{root}}}:state", replica)
+        with coordlock.connect(replica.url_for(root)) as client:
+            client.lock("a").acquire(timeout=60).release()
+
+
 def test_a_replica_takes_over_in_a_cluster(tmp_path: Path, root: str) -> None:
     with (
         RedisCluster(tmp_path / "cluster") as cluster,
