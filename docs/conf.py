@@ -27,6 +27,7 @@ include_patterns = [
     "compose/README.md",
     "docs/**",
     "examples/shop/README.md",
+    "models/README.md",
     "packages/*/README.md",
 ]
 root_doc = "docs/index"
@@ -67,6 +68,7 @@ NAVIGATION: Final = {
             "/RELEASING",
             "/SECURITY",
             "/compose/README",
+            "/models/README",
             "/packages/*/README",
         ],
     },
