@@ -18,7 +18,6 @@ from coordlock.jobs.ledger import SlotInfo as SlotInfo
 from coordlock.jobs.view import JobInfo as JobInfo
 from coordlock.locks.keyed_lock import AsyncKeyedLock as AsyncKeyedLock
 from coordlock.locks.keyed_lock import KeyedLock as KeyedLock
-from coordlock.locks.queue_view import QueueEntry as QueueEntry
 from coordlock.locks.reentrant import (
     AsyncReentrantGrant as AsyncReentrantGrant,
 )
@@ -65,6 +64,7 @@ from coordlock.model.claim import Convertible as Convertible
 from coordlock.model.claim import Permit as Permit
 from coordlock.model.contender import Contender as Contender
 from coordlock.model.contender import Owner as Owner
+from coordlock.model.queue_entry import QueueEntry as QueueEntry
 from coordlock.model.waits import Deadlock as Deadlock
 from coordlock.model.waits import DeadlockStep as DeadlockStep
 from coordlock.recipes.election import Candidate as Candidate

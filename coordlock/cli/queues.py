@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from coordlock.locks.queue_view import QueueEntry
 from coordlock.model.claim import Convertible, Mode, Permit
+from coordlock.model.queue_entry import QueueEntry
 
 __all__ = ["Queue", "kind_of", "mode_of"]
 

@@ -10,9 +10,9 @@ from coordlock.errors import Evicted, LockLost
 from coordlock.kernel.access import Access
 from coordlock.kernel.deadlock_detector import deadlocks
 from coordlock.kernel.engine import Engine
-from coordlock.locks.queue_view import QueueEntry, queue_view
 from coordlock.model.contender import Contender, are_same
 from coordlock.model.names import check_name
+from coordlock.model.queue_entry import QueueEntry
 from coordlock.model.waits import Deadlock
 from coordlock.runtime.driver import Steps, awaiting, blocking
 from coordlock.runtime.guards import Resident
@@ -46,7 +46,7 @@ class _Admin(Resident):
 
     def _contenders(self, name: str) -> Steps[tuple[QueueEntry, ...]]:
         """The queue of ``name`` in order, holders and waiters. Raises `BackendUnavailable`."""
-        return (yield from queue_view(self._engine, check_name(name)))
+        return (yield from self._engine.queue(check_name(name)))
 
     def _records(self, name: str | None = None) -> Steps[tuple[Record, ...]]:
         """All records, or those under ``name``, in use or not; sorted.
@@ -153,7 +153,7 @@ class _Admin(Resident):
         from coordlock.model.sequencer import parse_sequencer
 
         name, claim, token = parse_sequencer(sequencer)
-        queue = yield from queue_view(self._engine, name)
+        queue = yield from self._engine.queue(name)
         found = next((entry for entry in queue if entry.token == token), None)
         if found is None:
             raise LockLost(name, token, "no contender in its queue has this token any more")
@@ -219,7 +219,7 @@ def cleared(engine: Engine, queue: str) -> Steps[tuple[QueueEntry, ...]]:
     """
     evicted: list[QueueEntry] = []
     for left in reversed(range(_MAX_READS)):
-        seen = yield from queue_view(engine, queue)
+        seen = yield from engine.queue(queue)
         waiting = tuple(entry for entry in seen if not entry.holding)
         is_last = not waiting or not left
         for entry in reversed(seen if is_last else waiting):

@@ -23,6 +23,7 @@ from coordlock.kernel.ticket import Ticket
 from coordlock.kernel.tickets import Tickets
 from coordlock.model.claim import AnyClaim, Convertible
 from coordlock.model.contender import Announcement, Entry, Owner
+from coordlock.model.queue_entry import QueueEntry, queue_entries
 from coordlock.runtime.caller import Caller
 from coordlock.runtime.clock import SystemTimers, Timers, within
 from coordlock.runtime.deadline import ENDING, Cancellation, Deadline, DeadlineReached, checked
@@ -237,6 +238,11 @@ class Engine:
     def remove(self, request: Callable[[], Promise[bool]]) -> Steps[bool]:
         """As `ask`, for a request that removes something; whether it was there."""
         return (yield from self.bounded(removal(request, self.timers)))
+
+    def queue(self, name: str) -> Steps[tuple[QueueEntry, ...]]:
+        """The queue of ``name`` in order, with all owners and tokens, by a linearizable read."""
+        snapshot = yield from self.ask(lambda: self.backend.snapshot(name, owners=True))
+        return queue_entries(snapshot, time.time())
 
     def send(self, request: Callable[[], Promise[T]], what: str) -> Steps[T]:
         """The answer to a write that is sent once, and is called ``what`` in errors.

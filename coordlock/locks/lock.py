@@ -42,7 +42,7 @@ from coordlock.settings import (
 )
 
 if TYPE_CHECKING:
-    from coordlock.locks.queue_view import QueueEntry
+    from coordlock.model.queue_entry import QueueEntry
 
 __all__ = [
     "DECORATED",
@@ -235,10 +235,8 @@ class BaseLock(Resident, Generic[G]):
 
         It may have changed when this returns: `try_acquire` asks and acquires in one step.
         """
-        from coordlock.locks.queue_view import queue_view
-
         for name in self._claims:
-            members = yield from queue_view(self._access.engine, name)
+            members = yield from self._access.engine.queue(name)
             if any(member.holding and member.claim is not Mode.NL for member in members):
                 return True
         return False
@@ -289,9 +287,7 @@ class NamedLock(BaseLock[G]):
 
     def _contenders(self) -> Steps[tuple[QueueEntry, ...]]:
         """The queue in order, holders and waiters. Raises `BackendUnavailable`."""
-        from coordlock.locks.queue_view import queue_view
-
-        return (yield from queue_view(self._access.engine, self.name))
+        return (yield from self._access.engine.queue(self.name))
 
 
 class BlockingLock(EnteredByWith, BaseLock[SyncG]):

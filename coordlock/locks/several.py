@@ -13,9 +13,9 @@ from coordlock.kernel.ticket import Ticket
 from coordlock.locks.base_grant import BaseGrant, no_token
 from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.locks.lock import AcquireOptions, AwaitingLock, BaseLock, BlockingLock
-from coordlock.locks.queue_view import QueueEntry, queue_view
 from coordlock.model.claim import AnyClaim, Claim, Mode, Permit, in_force
 from coordlock.model.names import check_name, joined
+from coordlock.model.queue_entry import QueueEntry
 from coordlock.model.sequencer import sequencer
 from coordlock.runtime.driver import Steps, awaiting, blocking
 
@@ -248,7 +248,7 @@ class _MultiLock(BaseLock[G]):
         """
         queues = {}
         for name in self._claims:
-            queues[name] = yield from queue_view(self._access.engine, name)
+            queues[name] = yield from self._access.engine.queue(name)
         return queues
 
 

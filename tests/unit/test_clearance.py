@@ -9,9 +9,9 @@ import pytest
 
 from coordlock.client import Client
 from coordlock.client.admin import cleared
-from coordlock.locks.queue_view import QueueEntry
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
+from coordlock.model.queue_entry import QueueEntry
 from coordlock.runtime.driver import Call
 from coordlock.runtime.promise import Promise
 from tests.unit.clients import Service, backend

@@ -12,8 +12,8 @@ from coordlock.cli.parser import UsageError, usage_errors
 from coordlock.cli.queues import mode_of
 from coordlock.cli.text import age, dashed, echo, listed, printable
 from coordlock.client import Client
-from coordlock.locks.queue_view import QueueEntry
 from coordlock.model.contender import Contender, are_same
+from coordlock.model.queue_entry import QueueEntry
 
 __all__ = ["evict"]
 

@@ -15,7 +15,7 @@ from coordlock.cli.table import print_table
 from coordlock.cli.text import age, echo
 from coordlock.client import Client
 from coordlock.errors import AuthenticationFailed
-from coordlock.locks.queue_view import QueueEntry
+from coordlock.model.queue_entry import QueueEntry
 
 __all__ = ["ls"]
 

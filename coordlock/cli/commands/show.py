@@ -16,8 +16,8 @@ from coordlock.cli.table import print_table
 from coordlock.cli.text import age, echo
 from coordlock.client import Client
 from coordlock.errors import AuthenticationFailed, Unsupported
-from coordlock.locks.queue_view import QueueEntry
 from coordlock.model.claim import Permit
+from coordlock.model.queue_entry import QueueEntry
 
 if TYPE_CHECKING:
     from coordlock.client.records import Record  # which loads all recipes

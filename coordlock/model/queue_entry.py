@@ -1,17 +1,14 @@
-"""The queue as people see it: holders and waiters in order."""
+"""A queue as people see it: holders and waiters in order."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
-from coordlock.kernel.engine import Engine
 from coordlock.model.admission import holders
 from coordlock.model.claim import Claim, Convertible, Mode, in_force
-from coordlock.model.contender import Contender, Owner
-from coordlock.runtime.driver import Steps
+from coordlock.model.contender import Contender, Owner, Snapshot
 
-__all__ = ["QueueEntry", "queue_view"]
+__all__ = ["QueueEntry", "queue_entries"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +41,8 @@ class QueueEntry:
     value: bytes = b""
 
 
-def queue_view(engine: Engine, queue: str) -> Steps[tuple[QueueEntry, ...]]:
-    """Read ``queue`` with all owners and tokens, by a linearizable read."""
-    snapshot = yield from engine.ask(lambda: engine.backend.snapshot(queue, owners=True))
-    now = time.time()
+def queue_entries(snapshot: Snapshot, now: float) -> tuple[QueueEntry, ...]:
+    """The contenders of ``snapshot``, which shows their owners and tokens, at the time ``now``."""
     holding = holders(snapshot)
     return tuple(
         QueueEntry(
