@@ -31,7 +31,7 @@ B = TypeVar("B", bound=Backend)
 T = TypeVar("T")
 
 #: No answer takes longer on a healthy service, however loaded the machine is.
-BOUND = 30.0
+BOUND = 50.0
 OWNER = Owner(host="contract", pid=1, label="a test", since=1.0)
 
 

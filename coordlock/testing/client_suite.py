@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 import pytest
 
 import coordlock
 from coordlock.backend import Backend, Capability
+from coordlock.errors import WaitUnavailable
 from coordlock.testing.portal import Portal
 
-__all__ = ["DRIVERS", "ClientSuite"]
+__all__ = ["DRIVERS", "ClientSuite", "error_of"]
+
+E = TypeVar("E", bound=Exception)
 
 #: No answer takes longer on a healthy service, however loaded the machine is.
 BOUND: Final = 60.0
 DRIVERS: Final = ("sync", "async")
 #: Starts a call in a thread; its outcome is a future.
 Start = Callable[..., Future[Any]]
+
+
+def error_of(call: Callable[[], object], kind: type[E], match: str = "") -> E:
+    """The error of a ``call`` with a short timeout: of this ``kind``, with ``match`` in its text.
+
+    If the machine stalls, the call ends as in an outage, and is repeated.
+    """
+    until = time.monotonic() + BOUND
+    while True:
+        with pytest.raises((kind, WaitUnavailable)) as caught:
+            call()
+        error = caught.value
+        if isinstance(error, kind) and re.search(match, str(error)):
+            return error
+        if not isinstance(error, WaitUnavailable) or time.monotonic() > until:
+            raise error
 
 
 class ClientSuite:

@@ -8,8 +8,12 @@ from collections.abc import Callable
 __all__ = ["eventually"]
 
 
-def eventually(condition: Callable[[], object], what: str = "", *, within: float = 30.0) -> None:
-    """Return when ``condition`` gives something true; TimeoutError after ``within`` seconds."""
+def eventually(condition: Callable[[], object], what: str = "", *, within: float = 50.0) -> None:
+    """Return when ``condition`` gives something true; TimeoutError after ``within`` seconds.
+
+    The bound outlasts what a loaded machine takes. It is below the minute after which the sessions
+    of tests expire and some backends read again, so neither can make the condition true.
+    """
     deadline = time.monotonic() + within
     pause = 0.001
     while not condition():

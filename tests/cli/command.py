@@ -41,7 +41,7 @@ class Cli:
             check=False,
             cwd=self.directory,
             input=input,
-            timeout=60,
+            timeout=120,
             **{"env": self.environment, **options},
         )
         return done

@@ -78,10 +78,17 @@ def test_who_is_not_elected_says_who_leads(cli: Cli) -> None:
         busy = cli.run("elect", "sched", "-n", "--", "true")
         assert busy.returncode == 75
         assert "election 'sched' is busy: held by 10.0.0.5:80 (token" in busy.stderr
-        late = cli.run("elect", "sched", "--timeout", "1s", "--", "true")
-        assert late.returncode == 75
-        assert "election 'sched' was not won within" in late.stderr
-        assert "10.0.0.5:80" in late.stderr
+
+        def gives_up() -> bool:
+            late = cli.run("elect", "sched", "--timeout", "1s", "--", "true")
+            if late.returncode == 69:
+                return False  # the machine stalled: connecting, or the answer, took too long
+            assert late.returncode == 75
+            assert "election 'sched' was not won within" in late.stderr
+            assert "10.0.0.5:80" in late.stderr
+            return True
+
+        eventually(gives_up)
 
 
 def test_a_lost_lead_ends_the_command_which_runs_again_when_it_leads_again(cli: Cli) -> None:

@@ -118,7 +118,7 @@ def test_they_wait_for_each_other_in_one_queue(client: Client, earlier: Earlier,
 
 
 def wait_for_a_waiter(client: Client, name: str) -> None:
-    eventually(lambda: len(client.admin.contenders(name)) == 2, within=30)
+    eventually(lambda: len(client.admin.contenders(name)) == 2)
 
 
 def test_they_share_as_readers_and_as_holders_of_a_semaphore(

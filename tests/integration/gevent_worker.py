@@ -15,6 +15,7 @@ import pytest
 from gevent import monkey
 
 import coordlock
+from coordlock.testing.client_suite import error_of
 
 #: Some other greenlet's steps, during which a waiter must not be alone.
 STEPS = 20
@@ -64,8 +65,7 @@ def wait(one: coordlock.Client, other: coordlock.Client, others: Others) -> None
     """Who waits stops nobody, gives up in time, and is told."""
     holding = one.lock("stock").acquire()
     assert other.lock("stock").try_acquire() is None
-    with pytest.raises(coordlock.AcquireTimeout):
-        other.lock("stock").acquire(timeout=0.2)
+    error_of(lambda: other.lock("stock").acquire(timeout=0.2), coordlock.AcquireTimeout)
     waiting = gevent.spawn(other.lock("stock").acquire, 120)
     others.go_on()
     assert not waiting.ready()

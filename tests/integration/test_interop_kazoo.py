@@ -11,6 +11,7 @@ import pytest
 from kazoo.recipe.lock import Lock, ReadLock, WriteLock
 
 import coordlock
+from coordlock.testing.client_suite import error_of
 from coordlock.testing.waiting import eventually
 from coordlock.types import Convertible
 from testbed.servers.zookeeper import ZooKeeper
@@ -131,8 +132,8 @@ def test_the_queue_shows_a_kazoo_client_by_its_identifier(
         assert standing.claim is coordlock.Mode.EX
         assert standing.token is not None
         assert standing.age is None
-        with pytest.raises(coordlock.AcquireTimeout, match="a kazoo client"):
-            client.lock(QUEUE).acquire(timeout=0.2)
+        late = lambda: client.lock(QUEUE).acquire(timeout=0.2)  # noqa: E731
+        error_of(late, coordlock.AcquireTimeout, "a kazoo client")
 
 
 # At the top, as in the examples of kazoo's documentation: Lock(client, "/lockpath")

@@ -456,4 +456,4 @@ def test_a_client_that_was_closed_has_no_connections(
             queue.take(timeout=30).ack()
         assert proxy._relay.connections
         client.close()
-        eventually(lambda: not proxy._relay.connections, within=30)
+        eventually(lambda: not proxy._relay.connections)

@@ -123,8 +123,8 @@ def test_a_web_service_refuses_at_once_what_cannot_be_locked_and_works_again_soo
     first, *others = answers
     assert first.took < 20
     if fail_fast:
-        quick = [answer for answer in others if answer.took < 0.1]
-        assert len(quick) > MOST * len(others) > 100
+        quick = [answer for answer in others if answer.took < 1]  # of 5, without it
+        assert len(quick) > MOST * len(others) > 20
         assert 10 < answers[-1].retry_after <= 30
     else:
         assert len(answers) <= 6

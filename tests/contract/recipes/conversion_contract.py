@@ -13,7 +13,7 @@ import pytest
 import coordlock
 from coordlock import LockLost, Mode
 from coordlock.errors import Unsupported, WaitTimeout
-from coordlock.testing.client_suite import BOUND, ClientSuite, Start
+from coordlock.testing.client_suite import BOUND, ClientSuite, Start, error_of
 from coordlock.testing.waiting import eventually
 from coordlock.types import Convertible
 
@@ -114,8 +114,8 @@ class ConversionContract(ClientSuite):
         self, client: Any, other: Any
     ) -> None:
         with other.read_lock("a"), client.upgradeable_lock("a") as mine:
-            with pytest.raises(WaitTimeout, match=r"still held in mode PR: .* is in the way"):
-                mine.upgrade(timeout=0.2)
+            in_the_way = r"still held in mode PR: .* is in the way"
+            error_of(lambda: mine.upgrade(timeout=0.2), WaitTimeout, in_the_way)
             assert mine.claim is Mode.PR
             mine.check()
             eventually(lambda: not any(one.converting_to for one in other.admin.contenders("a")))

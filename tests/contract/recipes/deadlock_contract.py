@@ -198,7 +198,7 @@ class DeadlockContract:
                 try:
                     with client.lock(second, timeout=1.5):
                         return "both"
-                except coordlock.AcquireTimeout:
+                except TimeoutError:
                     return "late"
 
         calls = [start(work, one, "a", "b"), start(work, two, "b", "a")]

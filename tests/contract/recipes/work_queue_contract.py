@@ -16,7 +16,7 @@ from coordlock import GrantState, LockLost, NameConflict, WorkQueueEmpty, WorkQu
 from coordlock.backend import Put
 from coordlock.errors import InvalidName, Unsupported
 from coordlock.fencing import MemoryFence
-from coordlock.testing.client_suite import BOUND, ClientSuite, Start
+from coordlock.testing.client_suite import BOUND, ClientSuite, Start, error_of
 from coordlock.testing.portal import behind
 from coordlock.testing.waiting import eventually
 from coordlock.types import WorkQueueStats
@@ -106,8 +106,7 @@ class WorkQueueContract(ClientSuite):
     def test_a_queue_that_is_empty_says_so_in_time(self, client: Any) -> None:
         queue = client.work_queue("q", timeout=0.5)
         assert queue.try_take() is None  # what is asked for the first time may take long
-        with pytest.raises(WorkQueueEmpty, match=r"'q' had nothing to take within 0\.5 s"):
-            queue.take()
+        error_of(queue.take, WorkQueueEmpty, r"'q' had nothing to take within 0\.5 s")
         with pytest.raises(WorkQueueEmpty):
             queue.take(0)
         assert queue.try_take() is None

@@ -15,6 +15,7 @@ import redis as redis_py
 
 import coordlock
 from coordlock import BackendError, GrantState, LockLost, NameConflict
+from coordlock.testing.client_suite import error_of
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import Redis, RedisCluster, RedisServer
 
@@ -90,8 +91,8 @@ def test_ours_waits_for_a_lock_of_redis_py(
     lock = store.lock(name)
     assert lock.acquire(blocking=False)
     assert client.lock(name).try_acquire() is None
-    with pytest.raises(coordlock.AcquireTimeout, match="redis-py"):
-        client.lock(name).acquire(timeout=2 * PAUSE)
+    late = lambda: client.lock(name).acquire(timeout=2 * PAUSE)  # noqa: E731
+    error_of(late, coordlock.AcquireTimeout, "redis-py")
     waiters = [Waiter(client, name) for _ in range(3)]
     eventually(lambda: len(client.lock(name).contenders()) == 4, "the waiters")
     lock.release()
