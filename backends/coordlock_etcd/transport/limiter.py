@@ -40,28 +40,39 @@ class Limiter:
 
     def _go_on(self, queue: str, _: object = None) -> None:
         """Send what may be sent, and go on when one of that is answered."""
-        while (turn := self._next(queue)) is not None:
+        while self._send_next(queue):
+            pass
+
+    def _send_next(self, queue: str) -> bool:
+        """Send the first that waits, if it may be sent; whether it may.
+
+        A signal handler may raise here, also in a thread that takes another caller's turn. That
+        request then fails as one without an answer, and its caller repeats it.
+        """
+        turn: tuple[Callable[[], Answer], Answer] | None = None
+        try:
+            with self._lock:
+                sent = [answer for answer in self._sent.get(queue, ()) if not answer.done()]
+                waiting = self._waiting.get(queue)
+                if waiting and len(sent) < self._most:
+                    turn = waiting[0]  # first: whatever strikes after this fails it
+                    waiting.popleft()
+                    sent.append(turn[1])
+                self._sent[queue] = sent
+                if not sent:
+                    del self._sent[queue]
+                if not waiting:
+                    self._waiting.pop(queue, None)
+            if turn is None:
+                return False
             send, promise = turn
-            try:
+            if not promise.done():  # else it was struck as it was taken before
                 send().add_done_callback(promise.follow)
-            except BaseException as error:
-                promise.fail(BackendUnavailable(SERVICE, f"the request was not sent: {error!r}"))
-                if not isinstance(error, Exception):
-                    self._go_on(queue)
-                    raise  # Ctrl-C is for the caller
             if not promise.done():
                 promise.add_done_callback(partial(self._go_on, queue))
-
-    def _next(self, queue: str) -> tuple[Callable[[], Answer], Answer] | None:
-        with self._lock:
-            sent = [answer for answer in self._sent.get(queue, ()) if not answer.done()]
-            waiting = self._waiting.get(queue)
-            turn = waiting.popleft() if waiting and len(sent) < self._most else None
+            return True
+        except BaseException as error:
             if turn is not None:
-                sent.append(turn[1])
-            self._sent[queue] = sent
-            if not sent:
-                del self._sent[queue]
-            if not waiting:
-                self._waiting.pop(queue, None)
-            return turn
+                turn[1].fail(BackendUnavailable(SERVICE, f"the request was not sent: {error!r}"))
+            self._go_on(queue)
+            raise
