@@ -7,6 +7,7 @@ import gc
 import itertools
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,8 @@ import pytest
 
 import coordlock
 from coordlock import Client, Grant
+from coordlock.model.contender import Entry, Snapshot
+from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service
 from tests.unit.signals import Signal, moments, struck
@@ -127,6 +130,35 @@ def test_wherever_a_signal_handler_raises_the_lock_is_free_at_the_next_sweep(
             if not place:
                 break
         assert number > 100
+
+
+def test_what_a_signal_handler_strikes_as_it_was_sent_is_removed_also_if_it_comes_after_its_removal(
+    service: Service, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault: it stood in the queue until the session's end, and nobody was granted the lock."""
+    client.lock("q").acquire().release()
+    backend = client._access.engine.backend
+    enqueue, withdraw, late = backend.enqueue, backend.withdraw, list[Sequence[Entry]]()
+
+    def struck_when_sent(
+        entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> Promise[tuple[Snapshot, ...]]:
+        late.append(entries)
+        return failed(Alarm())
+
+    def overtaking(entries: Sequence[Entry]) -> Promise[bool]:
+        answer = withdraw(entries)
+        while late:
+            enqueue(late.pop())
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "enqueue", struck_when_sent)
+        patch.setattr(backend, "withdraw", overtaking)
+        with pytest.raises(Alarm):
+            client.lock("q").acquire()
+    assert service.size("q") == 1
+    eventually(lambda: service.size("q") == 0)
 
 
 def test_a_lock_that_is_entered_again_after_a_struck_release_is_not_withdrawn() -> None:
