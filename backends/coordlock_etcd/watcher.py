@@ -84,11 +84,15 @@ class Watcher:
             if self.host.closed:
                 return lambda: None
             self.host.start()
-            watch, cancel = self._watches.add(wanted, on_departure, waiters, version)
-            if watch is wanted:
-                served_by = self._serve(watch, self._queues.get(prefix))
-                has_left = served_by.has_left(watch.name, watch.order)
-                is_unsure = served_by.is_filed and not watch.is_covered
+            try:
+                watch, cancel = self._watches.add(wanted, on_departure, waiters, version)
+                if watch is wanted:
+                    served_by = self._serve(watch, self._queues.get(prefix))
+                    has_left = served_by.has_left(watch.name, watch.order)
+                    is_unsure = served_by.is_filed and not watch.is_covered
+            except BaseException:
+                self._watches.discard(wanted)  # it would serve no later waiter either
+                raise
         if has_left:
             self._depart(watch)
         elif is_unsure:
@@ -106,8 +110,9 @@ class Watcher:
                 queue.is_used = True
                 queue.listed(found, revision)
             elif waits and found.count <= requests.LISTED:
-                queue = self._queues[prefix] = EtcdWatch(prefix, prefix_end(prefix))
-                self._send(queue)
+                queue = EtcdWatch(prefix, prefix_end(prefix))
+                self._send(queue)  # first: a signal handler may raise in it
+                self._queues[prefix] = queue
 
     def recheck_when_due(self) -> None:
         """Read the watched keys if that was long ago. Never blocks.

@@ -97,6 +97,11 @@ class WatchTable(Generic[W]):
         watched.watches.append(watch)
         return watched, watch
 
+    def discard(self, wanted: W) -> None:
+        """Stop watching ``wanted``, which nobody was told of: a signal handler has struck."""
+        wanted.watches.clear()
+        self._forget(wanted)
+
     def clear(self) -> None:
         """Watch nothing any more: the session has ended."""
         for watched in self.watched.values():

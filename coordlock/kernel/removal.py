@@ -254,4 +254,7 @@ def _may_take_effect_later(request: Promise[Any] | None) -> bool:
     """Whether ``request`` has no answer: it may add contenders after the removal."""
     if request is None or not request.done():
         return True
-    return isinstance(request.exception(), BackendUnavailable)
+    error = request.exception()
+    if error is None or isinstance(error, BackendUnavailable):
+        return error is not None
+    return not isinstance(error, CoordlockError)  # a signal handler's, which may have come later

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Hashable
 from typing import Final, TypeVar
 
-from coordlock.errors import AcquireTimeout, LockLost, WaitCancelled
+from coordlock.errors import AcquireTimeout, CoordlockError, LockLost, WaitCancelled
 from coordlock.kernel.access import Access
 from coordlock.kernel.acquisition import acquisition
 from coordlock.kernel.engine import Engine
@@ -46,6 +46,12 @@ class _ReentrantGrant(BaseGrant):
         super().__init__(engine, hold.ticket)
         self._hold = hold
         self._part = part
+        self._over: Promise[CoordlockError | None] = Promise()
+        hold.ticket.end.add_done_callback(self._over.follow)
+
+    @property
+    def _end(self) -> Promise[CoordlockError | None]:
+        return self._over
 
     @property
     def state(self) -> GrantState:
@@ -63,7 +69,10 @@ class _ReentrantGrant(BaseGrant):
     def _let_go(self) -> bool:
         was_held = self._ticket.lost is None
         is_last = self._hold.leave(self._part)
-        self._is_left_to_others = self._is_left_to_others or (was_held and not is_last)
+        if was_held and not is_last:
+            self._is_left_to_others = True
+            self._ticket.end.remove_done_callback(self._over.follow)
+            self._over.resolve(None)
         return is_last
 
 

@@ -7,16 +7,22 @@ import gc
 import itertools
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
+import coordlock_etcd.watcher
 import coordlock_memory
 import pytest
 
 import coordlock
+import coordlock.backend.watch_table
 from coordlock import Client, Grant
+from coordlock.model.contender import Entry, Snapshot
+from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.waiting import eventually
+from testbed.servers.etcd import Etcd
 from tests.unit.clients import Service
 from tests.unit.signals import Signal, moments, struck
 
@@ -127,6 +133,57 @@ def test_wherever_a_signal_handler_raises_the_lock_is_free_at_the_next_sweep(
             if not place:
                 break
         assert number > 100
+
+
+@pytest.mark.etcd
+@pytest.mark.parametrize("within", [coordlock.backend.watch_table, coordlock_etcd.watcher])
+def test_a_waiter_gets_its_turn_though_ctrl_c_has_struck_its_client_as_that_began_the_same_watch(
+    etcd: Etcd, root: str, within: ModuleType
+) -> None:
+    """The fault: etcd was never asked for the watch, which the client's next waiters shared."""
+    url = etcd.url_for(root)
+    with (
+        coordlock.connect(url) as client,
+        coordlock.connect(url) as other,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        for strike in moments(5, within):
+            hold = other.lock("q").acquire(60)
+            with contextlib.suppress(coordlock.AcquireTimeout):
+                strike(lambda: client.lock("q").acquire(0.5))
+            waits = pool.submit(client.lock("q").acquire, 20)
+            eventually(lambda: len(other.admin.contenders("q")) == 2)
+            hold.release()
+            waits.result().release()
+
+
+def test_what_a_signal_handler_strikes_as_it_was_sent_is_removed_also_if_it_comes_after_its_removal(
+    service: Service, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault: it stood in the queue until the session's end, and nobody was granted the lock."""
+    client.lock("q").acquire().release()
+    backend = client._access.engine.backend
+    enqueue, withdraw, late = backend.enqueue, backend.withdraw, list[Sequence[Entry]]()
+
+    def struck_when_sent(
+        entries: Sequence[Entry], *, unless_blocked: bool = False
+    ) -> Promise[tuple[Snapshot, ...]]:
+        late.append(entries)
+        return failed(Alarm())
+
+    def overtaking(entries: Sequence[Entry]) -> Promise[bool]:
+        answer = withdraw(entries)
+        while late:
+            enqueue(late.pop())
+        return answer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backend, "enqueue", struck_when_sent)
+        patch.setattr(backend, "withdraw", overtaking)
+        with pytest.raises(Alarm):
+            client.lock("q").acquire()
+    assert service.size("q") == 1
+    eventually(lambda: service.size("q") == 0)
 
 
 def test_a_lock_that_is_entered_again_after_a_struck_release_is_not_withdrawn() -> None:

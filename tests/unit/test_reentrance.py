@@ -15,7 +15,7 @@ from typing import TypeVar
 import pytest
 
 import coordlock
-from coordlock import AcquireTimeout, Cancellation, Client, GrantState, Mode
+from coordlock import AcquireTimeout, Cancellation, Client, Grant, GrantState, Mode
 from coordlock.runtime.caller import this_caller
 from coordlock.testing.waiting import eventually
 from tests.unit.clients import Service
@@ -91,6 +91,21 @@ def test_a_grant_that_was_dropped_keeps_the_lock_whatever_its_owner_acquires_and
         with lock as grant:
             assert grant.token == token
         assert client.lock(f"q{number}").try_acquire() is None
+
+
+def test_the_end_of_an_inner_grant_ends_the_waits_for_its_loss(client: Client) -> None:
+    outer = client.reentrant_lock("q").acquire()
+    with ThreadPoolExecutor(1) as pool:
+        lost = list[Grant]()
+        inner = client.reentrant_lock("q").acquire()
+        inner.on_lost(lost.append)
+        waits = pool.submit(inner.lost.wait, 30)
+        assert inner.release()
+        assert waits.result(10) is False
+        assert outer.state is GrantState.HELD
+        client.admin.evict(client.admin.contenders("q")[0])
+        assert outer.lost.wait(30)
+        assert not lost
 
 
 # Whose it is

@@ -38,23 +38,33 @@ class Limiter:
 
     def _go_on(self, _: object = None) -> None:
         """Send what may be sent, and go on when one of that is answered."""
-        while (turn := self._next()) is not None:
+        while self._send_next():
+            pass
+
+    def _send_next(self) -> bool:
+        """Send the first that waits, if it may be sent; whether it may.
+
+        A signal handler may raise here, also in a thread that takes another caller's turn. That
+        request then fails as one without an answer, and its caller repeats it.
+        """
+        turn: tuple[Callable[[], Answer], Answer] | None = None
+        try:
+            with self._lock:
+                self._sent = [answer for answer in self._sent if not answer.done()]
+                if self._waiting and len(self._sent) < self._most:
+                    turn = self._waiting[0]  # first: whatever strikes after this fails it
+                    self._waiting.popleft()
+                    self._sent.append(turn[1])
+            if turn is None:
+                return False
             send, promise = turn
-            try:
+            if not promise.done():  # else it was struck as it was taken before
                 send().add_done_callback(promise.follow)
-            except BaseException as error:
-                promise.fail(BackendUnavailable(SERVICE, f"the request was not sent: {error!r}"))
-                if not isinstance(error, Exception):
-                    self._go_on()
-                    raise  # Ctrl-C is for the caller
             if not promise.done():
                 promise.add_done_callback(self._go_on)
-
-    def _next(self) -> tuple[Callable[[], Answer], Answer] | None:
-        with self._lock:
-            self._sent = [answer for answer in self._sent if not answer.done()]
-            if not self._waiting or len(self._sent) >= self._most:
-                return None
-            turn = self._waiting.popleft()
-            self._sent.append(turn[1])
-            return turn
+            return True
+        except BaseException as error:
+            if turn is not None:
+                turn[1].fail(BackendUnavailable(SERVICE, f"the request was not sent: {error!r}"))
+            self._go_on()
+            raise
