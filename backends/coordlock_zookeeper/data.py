@@ -31,7 +31,7 @@ from coordlock.errors import (
     VersionMismatch,
 )
 from coordlock.model.contender import Contender
-from coordlock.runtime.driver import Steps
+from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.errors import SERVICE, BadVersion, NodeExists, NoNode, NotEmpty
 from coordlock_zookeeper.multis import KnownNodes, NodeOperation, above, failure, plan
@@ -55,18 +55,16 @@ class Data:
         """See `Backend.read`. One round trip.
 
         A server may lag behind others, so a `sync` goes before, by which it catches up with the
-        leader. (A leader that was stopped, and replaced without knowing it yet, answers that as
-        well: until it finds out, its clients may read the past.)
-
-        The requests are answered in order. So one of ``guards`` that exists at last existed before.
+        leader. But a leader that was stopped, and replaced without knowing it yet, answers that as
+        well: until it finds out, its clients may read the past. So a holder's reading ends with a
+        multi that checks ``guards``. It needs a majority, which a leader that was replaced lacks.
+        It comes last, so what exists then existed at the reading.
         """
         synced, asked = self._ask(Sync, "/"), self._ask(GetData, key, None)
-        standing = [self._ask(Exists, guard.key, None) for guard in guards]
+        proven = run_in_background(self.write((), guards)) if guards else synced
         yield synced
         listing = yield from _listing(key, asked)
-        for guard, stands in zip(guards, standing, strict=True):
-            if (yield stands)[0] is None:
-                raise _evicted(guard)
+        yield proven
         return listing
 
     def names(self, folder: str, first: int | None, split: str) -> Steps[list[str]]:

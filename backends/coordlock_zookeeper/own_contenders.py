@@ -177,7 +177,7 @@ class OwnContenders:
             stat, _ = yield asked
             if stat is not None and stat.ephemeralOwner == self.session.number:
                 adopted.setdefault(stat.czxid, []).append((path, stat))
-        for made in adopted.values():
+        for _, made in sorted(adopted.items()):  # the first: it must not wait for its own twins
             if len(made) == len(entries):
                 listed = [self.queues.lists.ask(self._path(entry)) for entry in entries]
                 paths = [path for path, _ in made]

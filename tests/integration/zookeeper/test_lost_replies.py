@@ -99,3 +99,20 @@ def test_a_late_twin_before_the_contender_is_removed(
     assert [one.key for one in snapshot.contenders] == [twin, contender.key]
     eventually(lambda: kazoo.exists(twin) is None, "the twin to be removed")
     assert party.ids() == [entry.id]
+
+
+def test_of_several_twins_the_first_is_adopted_and_the_others_leave(
+    proxy: FaultProxy, proxied: str, root: str, parties: Parties, kazoo: Any
+) -> None:
+    """Several creates took effect late, and no reply came: a try must not find itself blocked."""
+    party = parties(proxied)
+    entry = lose_a_reply(proxy, party)
+    party.recovers()
+    [first] = kazoo.get_children(f"{root}/q")
+    assert party.backend._current is not None
+    own = party.backend._current.session.client
+    for _ in range(6):
+        own.create(f"{root}/q/{first[:-10]}", b"", sequence=True, ephemeral=True)
+    [snapshot] = party.backend.enqueue([entry]).result(BOUND)
+    assert [one.key for one in snapshot.contenders] == [f"{root}/q/{first}"]
+    eventually(lambda: kazoo.get_children(f"{root}/q") == [first], "the others to leave")

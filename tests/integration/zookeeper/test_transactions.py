@@ -11,7 +11,7 @@ from kazoo.security import make_digest_acl
 
 import coordlock
 from coordlock import BackendError
-from coordlock.errors import AuthenticationFailed, TooLarge
+from coordlock.errors import AuthenticationFailed, BackendUnavailable, TooLarge
 from coordlock.testing.proxy import FaultProxy
 from coordlock.testing.waiting import eventually
 from coordlock.types import VersionedValue
@@ -183,3 +183,24 @@ def test_a_client_that_moves_to_another_member_reads_all_that_was_written_before
             proxy.drop_connections()
             assert grant.read(key) == VersionedValue(b"%d" % number, number)
             grant.release()
+
+
+def test_a_holder_reads_nothing_from_a_leader_that_may_have_been_replaced(
+    ensemble: ZooKeeperEnsemble, root: str, key: str
+) -> None:
+    """It has no majority, and does not know that yet: it still answers `sync` and reads."""
+    leader = ensemble.leader()
+    followers = [member for member in ensemble.members if member is not leader]
+    with coordlock.connect(leader.url_for(root, ttl="60s", request_timeout="2s")) as client:
+        grant = client.lock("orders").acquire(BOUND)
+        grant.transaction().put(key, b"1").commit()
+        for follower in followers:
+            follower.pause()
+        try:
+            with pytest.raises(BackendUnavailable):
+                grant.read(key)
+        finally:
+            for follower in followers:
+                follower.resume()
+        eventually(lambda: grant.state is coordlock.GrantState.HELD)
+        assert grant.read(key) == VersionedValue(b"1", 1)

@@ -268,10 +268,14 @@ def test_a_multi_without_an_answer_is_not_sent_again() -> None:
         assert tree.multis == lost_after
 
 
-def test_a_guarded_reading_needs_its_guard() -> None:
+def test_a_guarded_reading_needs_its_guard_and_a_leader_that_was_not_replaced() -> None:
     tree = Tree(dict.fromkeys(with_ancestors([ME.key, "/a"]), (b"", 0)))
     data = guarded(tree)
     assert read(data) == {"/a": VersionedValue(b"", 1)}
+    # One that was replaced, and does not know it yet, answers all but this.
+    tree.lost_after = tree.multis + 1
+    error = run_in_background(data.read("/a", ME)).exception(0)
+    assert isinstance(error, BackendUnavailable)
     del tree.nodes[ME.key]
     assert isinstance(run_in_background(data.read("/a", ME)).exception(0), Evicted)
 
