@@ -167,5 +167,8 @@ def test_a_fleet_moves_from_kazoo_one_process_at_a_time(
 
 
 def test_a_fleet_moves_from_filelock_by_a_release_that_holds_both(tmp_path: Path) -> None:
-    places = {"file": str(tmp_path / "report.lock"), "url": f"local://{tmp_path}/state"}
+    places = {
+        "file": str(tmp_path / "report.lock"),
+        "url": f"local://{tmp_path}/state?request_timeout=30s",
+    }
     _move(tmp_path, [text.format(**places) for text in (FILELOCK, BOTH, COORDLOCK)])
