@@ -353,7 +353,7 @@ def shared_url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str
     The services keep what is not released for a minute.
     """
     if request.param == "local":
-        return f"local://{tmp_path}{root}"
+        return f"local://{tmp_path}{root}?request_timeout=30s"
     server = urlsplit(request.getfixturevalue(request.param).url)
     return f"{request.param}://{server.netloc}{root}?ttl=60&request_timeout=30"
 

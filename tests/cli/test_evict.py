@@ -86,7 +86,7 @@ def test_break_with_a_token_of_nobody_says_who_has_which(cli: Cli) -> None:
 
 
 def test_break_all_lets_no_waiter_start_its_command(etcd: Etcd, root: str, tmp_path: Path) -> None:
-    for url in (f"local://{tmp_path}/state", etcd.url_for(root)):
+    for url in (f"local://{tmp_path}/state?request_timeout=30s", etcd.url_for(root)):
         cli = Cli(url, tmp_path)
         with ExitStack() as stack:
             holder = stack.enter_context(cli.holding("x"))

@@ -33,7 +33,7 @@ def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
         case "memory":
             return f"memory://{root}"
         case "local":
-            return f"local://{tmp_path}/state"
+            return f"local://{tmp_path}/state?request_timeout=30s"
         case server:
             options = PARTY_OPTIONS if issubclass(request.cls, PartySuite) else {}
             url: str = request.getfixturevalue(server).url_for(root, **options)

@@ -22,7 +22,7 @@ def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
         case "memory":
             return f"memory://{root.strip('/')}"
         case "local":
-            return f"local://{tmp_path}{root}"
+            return f"local://{tmp_path}{root}?request_timeout=30s"
         case service:
             server = urlsplit(request.getfixturevalue(service).url)
             return f"{service}://{server.netloc}{root}"

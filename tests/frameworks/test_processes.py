@@ -46,7 +46,7 @@ if __name__ == "__main__":
 def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
     """A root of this test's own on each backend that several processes can share."""
     if request.param == "local":
-        return f"local://{tmp_path}{root}"
+        return f"local://{tmp_path}{root}?request_timeout=30s"
     server = urlsplit(request.getfixturevalue(request.param).url)
     return f"{request.param}://{server.netloc}{root}"
 

@@ -26,7 +26,7 @@ def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
         case "memory":
             return f"memory://{root}"
         case "local":
-            return f"local://{tmp_path}/state"
+            return f"local://{tmp_path}/state?request_timeout=30s"
         case service:
             server = request.getfixturevalue(service)
             return str(server.url_for(root, ttl="15s"))

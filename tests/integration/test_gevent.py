@@ -21,7 +21,7 @@ def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
     if request.param == "memory":
         return "memory://"
     if request.param == "local":
-        return f"local://{tmp_path}"
+        return f"local://{tmp_path}?request_timeout=30s"
     server: Etcd | RedisServer | ZooKeeper = request.getfixturevalue(request.param)
     return server.url_for(root, ttl="60s")
 

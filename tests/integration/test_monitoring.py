@@ -50,7 +50,7 @@ def values(found: list[Change]) -> dict[tuple[str, ...], float]:
 @pytest.fixture
 def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
     if request.param == "local":
-        return f"local://{tmp_path}/state"
+        return f"local://{tmp_path}/state?request_timeout=30s"
     service: Etcd | Postgres | Redis | ZooKeeper = request.getfixturevalue(request.param)
     return service.url_for(root, ttl="10s")
 
@@ -116,7 +116,7 @@ def test_a_survey_on_postgresql_reads_all_names_by_one_statement(
 
 
 def test_a_survey_shows_the_oldest_waiter_but_candidates_stand_by(tmp_path: Path) -> None:
-    cli = Cli(f"local://{tmp_path}/state", tmp_path)
+    cli = Cli(f"local://{tmp_path}/state?request_timeout=30s", tmp_path)
     with (
         cli.holding("a"),
         cli.started("run", "a", "--", "true"),
@@ -139,7 +139,7 @@ def test_a_survey_that_takes_too_long_says_how_many_names_it_left_out(
 ) -> None:
     nasty = ["\n", "\0", '"', "{}", "\\", "a b", "\u202e", "\U0001f512", "%", "../x"]
     with (
-        coordlock.connect(f"local://{tmp_path}/state") as client,
+        coordlock.connect(f"local://{tmp_path}/state?request_timeout=30s") as client,
         client.multi_lock([*nasty, "z"]),
     ):
         found = values(Survey(client, group=str).read())
@@ -178,7 +178,10 @@ def test_a_part_that_cannot_be_read_is_logged_once_and_hides_no_other(
     def refused(_: Survey) -> list[Change]:
         raise AuthenticationFailed("local", "no right to read jobs")
 
-    with coordlock.connect(f"local://{tmp_path}/state") as client, client.lock("a"):
+    with (
+        coordlock.connect(f"local://{tmp_path}/state?request_timeout=30s") as client,
+        client.lock("a"),
+    ):
         survey = Survey(client, ["a"])
         with monkeypatch.context() as patched:
             patched.setattr(Survey, "_jobs", refused)
@@ -211,7 +214,7 @@ def exporting(cli: Cli, *options: str) -> Iterator[str]:
 
 
 def test_the_exporter_reads_the_service_once_for_many_scrapes(tmp_path: Path) -> None:
-    cli = Cli(f"local://{tmp_path}/state", tmp_path)
+    cli = Cli(f"local://{tmp_path}/state?request_timeout=30s", tmp_path)
     with exporting(cli) as address:
         took = [
             line
@@ -247,7 +250,7 @@ def test_the_exporter_keeps_a_reading_ten_times_as_long_as_it_took(
 
 
 def test_the_exporter_prints_once_and_tells_of_a_service_that_is_away(tmp_path: Path) -> None:
-    cli = Cli(f"local://{tmp_path}/state", tmp_path)
+    cli = Cli(f"local://{tmp_path}/state?request_timeout=30s", tmp_path)
     with cli.holding("a"):
         shown = cli.run("exporter", "--print", "--lock", "a")
     assert shown.returncode == 0

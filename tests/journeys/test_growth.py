@@ -30,7 +30,7 @@ BATCH = 50
 )
 def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
     if request.param == "local":
-        return f"local://{tmp_path}"
+        return f"local://{tmp_path}?request_timeout=30s"
     url: str = request.getfixturevalue(request.param).url_for(root, ttl="60s")
     return url
 

@@ -19,7 +19,9 @@ from testbed.servers.zookeeper import ZooKeeper
 #: Seconds within which each process enters a few times, however loaded the machine is.
 BOUND = 60.0
 #: How often each process enters before the next one is replaced.
-ENTRIES = 5
+ENTRIES = 3
+#: So many processes: one of the old and one of the new, for a while.
+SIZE = 2
 
 #: A worker. Before this stand the lines that make `entered`, a context manager.
 WORK = """
@@ -85,16 +87,15 @@ def entered():
 class Fleet:
     """Processes that enter one after the other, each in a program's way."""
 
-    def __init__(self, folder: Path, size: int = 3) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._running: list[tuple[subprocess.Popen[str], Path]] = []
         self._started = 0
-        self._size = size
 
     def move_to(self, program: str) -> None:
         """Replace each process by one of ``program``, as a rolling deploy does."""
-        for _ in range(self._size):
-            if len(self._running) == self._size:
+        for _ in range(SIZE):
+            if len(self._running) == SIZE:
                 self.end(*self._running.pop(0))
             self._start(program)
             for process, entries in self._running:
@@ -167,5 +168,8 @@ def test_a_fleet_moves_from_kazoo_one_process_at_a_time(
 
 
 def test_a_fleet_moves_from_filelock_by_a_release_that_holds_both(tmp_path: Path) -> None:
-    places = {"file": str(tmp_path / "report.lock"), "url": f"local://{tmp_path}/state"}
+    places = {
+        "file": str(tmp_path / "report.lock"),
+        "url": f"local://{tmp_path}/state?request_timeout=30s",
+    }
     _move(tmp_path, [text.format(**places) for text in (FILELOCK, BOTH, COORDLOCK)])

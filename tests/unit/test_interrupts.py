@@ -52,7 +52,7 @@ def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
         case "memory":
             return f"memory://{root}"
         case "local":
-            return f"local://{tmp_path}/state"
+            return f"local://{tmp_path}/state?request_timeout=30s"
         case service:
             return str(request.getfixturevalue(service).url_for(root))
 

@@ -29,7 +29,7 @@ pytestmark = [
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    return f"local://{tmp_path}/state"
+    return f"local://{tmp_path}/state?request_timeout=30s"
 
 
 def in_child(check: Callable[[], object]) -> None:
@@ -80,7 +80,7 @@ def test_a_service_that_is_down_at_the_first_use_is_an_error_within_the_connect_
     tmp_path: Path,
 ) -> None:
     (tmp_path / "state").touch()
-    client = Client(f"local://{tmp_path}/state")
+    client = Client(f"local://{tmp_path}/state?request_timeout=30s")
     with pytest.raises(Exception, match="choose another directory"):
         client.lock("q").acquire()
     (tmp_path / "state").unlink()

@@ -46,7 +46,9 @@ def test_blocks_of_a_task_nest_and_a_child_task_waits_as_any_other_does(service:
                 async with lock as inner:
                     assert outer.token == inner.token
                 assert await asyncio.create_task(lock.try_acquire()) is None
-                with pytest.raises(coordlock.AcquireTimeout, match="in task 'Task-1'"):
+                task = asyncio.current_task()
+                assert task is not None
+                with pytest.raises(coordlock.AcquireTimeout, match=f"in task '{task.get_name()}'"):
                     await asyncio.create_task(lock.acquire(0.1))
                 later = asyncio.create_task(enter())
                 await asyncio.sleep(0.05)
@@ -147,10 +149,12 @@ def test_tasks_of_one_loop_do_not_share_the_locks_of_a_sync_client(service: Serv
 
 def test_a_forked_child_inherits_no_hold(tmp_path: os.PathLike[str]) -> None:
     """It waits for its parent, in whatever task."""
-    client = Client(f"local://{os.fspath(tmp_path)}")
+    client = Client(f"local://{os.fspath(tmp_path)}?request_timeout=30s")
 
     async def wait() -> str:
-        async with coordlock.connect_async(f"local://{os.fspath(tmp_path)}") as mine:
+        async with coordlock.connect_async(
+            f"local://{os.fspath(tmp_path)}?request_timeout=30s"
+        ) as mine:
             try:
                 await mine.reentrant_lock("q").acquire(timeout=1)
             except AcquireTimeout as error:

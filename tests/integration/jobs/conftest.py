@@ -19,8 +19,8 @@ import pytest
 def shared_url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
     """As that of all tests, and on Redis, too."""
     if request.param == "local":
-        return f"local://{tmp_path}{root}"
+        return f"local://{tmp_path}{root}?request_timeout=30s"
     server = urlsplit(request.getfixturevalue(request.param).url)
     # Redis grants nothing on a new root before the time-to-live has passed, or this.
     more = "&restart_delay=0" if request.param == "redis" else ""
-    return f"{request.param}://{server.netloc}{root}?ttl=60{more}"
+    return f"{request.param}://{server.netloc}{root}?ttl=60&request_timeout=30s{more}"

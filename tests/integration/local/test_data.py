@@ -59,7 +59,7 @@ with coordlock.connect(sys.argv[1], request_timeout=60) as client:
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    return f"local://{tmp_path}/state"
+    return f"local://{tmp_path}/state?request_timeout=30s"
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import os, sys, threading, time
 import coordlock
 
 root, kind, moment = sys.argv[1:]
-holder, client = (coordlock.connect(f"local://{root}/state") for _ in range(2))
+holder, client = (coordlock.connect(f"local://{root}/state?request_timeout=30s") for _ in range(2))
 held = holder.lock("q").acquire()
 ended = threading.Event()
 

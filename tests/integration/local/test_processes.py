@@ -147,7 +147,7 @@ print("released", flush=True)
 
 
 def test_a_release_reaches_a_waiter_behind_a_holder_that_has_died(tmp_path: Path) -> None:
-    url = f"local://{tmp_path}/state"
+    url = f"local://{tmp_path}/state?request_timeout=30s"
     with ExitStack() as stack, coordlock.connect(url) as client:
 
         def started(size: int) -> subprocess.Popen[str]:

@@ -131,10 +131,10 @@ def test_of_two_clients_around_a_directory_that_was_made_again_the_later_one_hol
     root: str, gone: Callable[[str], None]
 ) -> None:
     """And no token goes back: the former client gets its next one from the new directory."""
-    with coordlock.connect(f"local://{root}") as former:
+    with coordlock.connect(f"local://{root}?request_timeout=30s") as former:
         held = former.lock("x").acquire(timeout=BOUND)
         gone(root)
-        with coordlock.connect(f"local://{root}") as later:
+        with coordlock.connect(f"local://{root}?request_timeout=30s") as later:
             grant = later.lock("x").acquire(timeout=BOUND)
             assert grant.token > held.token
             assert former.lock("x").try_acquire() is None

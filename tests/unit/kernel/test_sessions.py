@@ -70,7 +70,7 @@ def test_a_loss_is_told_and_another_session_opened_where_no_thread_can_be_starte
     def refuse(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    with connect(f"local://{tmp_path}/state") as client:
+    with connect(f"local://{tmp_path}/state?request_timeout=30s") as client:
         grant = client.lock("q").acquire()
         timers = client._engine.timers
         assert isinstance(timers, SystemTimers)

@@ -26,7 +26,9 @@ def test_a_release_that_meets_the_clients_end_takes_nobody_elses_slot(
 ) -> None:
     """The fault: the thread stands still between its last look at the slot and its write."""
     tmp_path.chmod(0o700)
-    first, waiter, second = (coordlock.connect(f"local://{tmp_path}") for _ in range(3))
+    first, waiter, second = (
+        coordlock.connect(f"local://{tmp_path}?request_timeout=30s") for _ in range(3)
+    )
     stands_still, go_on = threading.Event(), threading.Event()
     free = Slots.free
 
@@ -63,7 +65,10 @@ def test_a_release_that_ctrl_c_ends_keeps_no_other_thread_waiting(
     """The fault: Ctrl-C at each moment at which the backend tells that the holder has left."""
     monkeypatch.setattr(coordlock.kernel.tickets, "SWEEP_PAUSE_S", 0.1)
     tmp_path.chmod(0o700)
-    with coordlock.connect(f"local://{tmp_path}") as client, ThreadPoolExecutor(1) as pool:
+    with (
+        coordlock.connect(f"local://{tmp_path}?request_timeout=30s") as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
         moment, came = 0, True
         while came:
             moment += 1
@@ -78,10 +83,10 @@ def test_a_release_that_ctrl_c_ends_keeps_no_other_thread_waiting(
 def test_a_signal_handler_that_closes_the_client_takes_nobody_elses_slot(tmp_path: Path) -> None:
     """The fault: the release that it interrupts has looked at the slot, and writes afterwards."""
     tmp_path.chmod(0o700)
-    second, third = (coordlock.connect(f"local://{tmp_path}") for _ in range(2))
+    second, third = (coordlock.connect(f"local://{tmp_path}?request_timeout=30s") for _ in range(2))
     with ThreadPoolExecutor(2) as pool:
         for moment in itertools.count(1):
-            first = coordlock.connect(f"local://{tmp_path}")
+            first = coordlock.connect(f"local://{tmp_path}?request_timeout=30s")
             held = first.lock("q").acquire()
             waiting = [pool.submit(second.lock("q").acquire)]  # so that the file stays
             eventually(lambda: len(second.admin.contenders("q")) == 2)
@@ -110,9 +115,12 @@ def test_a_signal_handler_closes_the_client_whose_watcher_waits_for_what_it_inte
 ) -> None:
     """The fault: closing waited for ever for the thread, which waited for the lock."""
     tmp_path.chmod(0o700)
-    client = coordlock.connect(f"local://{tmp_path}")
+    client = coordlock.connect(f"local://{tmp_path}?request_timeout=30s")
     backend: Any = client._access.engine.backend
-    with coordlock.connect(f"local://{tmp_path}") as holder, ThreadPoolExecutor(1) as pool:
+    with (
+        coordlock.connect(f"local://{tmp_path}?request_timeout=30s") as holder,
+        ThreadPoolExecutor(1) as pool,
+    ):
         holder.lock("q").acquire()
         waiting = pool.submit(client.lock("q").acquire)
         watcher = backend._session.current.watcher

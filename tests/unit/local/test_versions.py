@@ -47,7 +47,7 @@ def test_another_version_is_refused_by_name_and_nothing_is_changed(
         pytest.raises(
             ConfigurationError, match=r"counter has version 4.*only version 3: use the release"
         ),
-        connect(f"local://{root}") as client,
+        connect(f"local://{root}?request_timeout=30s") as client,
     ):
         ask(client)
     assert (root / "counter").read_bytes() == content
@@ -56,7 +56,7 @@ def test_another_version_is_refused_by_name_and_nothing_is_changed(
 def test_a_release_that_changes_the_files_under_a_client_is_noticed_before_the_next_token(
     root: Path,
 ) -> None:
-    with connect(f"local://{root}") as client:
+    with connect(f"local://{root}?request_timeout=30s") as client:
         client.lock("q").acquire().release()
         (root / "counter").write_bytes(b"4 whatever\n")
         with pytest.raises(ConfigurationError, match="version 4"):
@@ -76,7 +76,10 @@ def test_fields_of_later_releases_are_kept_in_the_counter(root: Path) -> None:
 
 
 def test_fields_of_later_releases_are_ignored_in_a_queue_and_its_records(root: Path) -> None:
-    with connect(f"local://{root}") as client, connect(f"local://{root}") as other:
+    with (
+        connect(f"local://{root}?request_timeout=30s") as client,
+        connect(f"local://{root}?request_timeout=30s") as other,
+    ):
         grant = client.lock("q").acquire()
         path = root / "queues" / "q"
         data = bytearray(path.read_bytes())
@@ -90,7 +93,7 @@ def test_fields_of_later_releases_are_ignored_in_a_queue_and_its_records(root: P
 
 
 def test_fields_of_later_releases_are_ignored_in_published_values(root: Path) -> None:
-    with connect(f"local://{root}") as client, client.group("g").join(b"hello"):
+    with connect(f"local://{root}?request_timeout=30s") as client, client.group("g").join(b"hello"):
         [file] = (root / "values").iterdir()
         line, _, value = file.read_bytes().partition(b"\n")
         assert line == f"{VERSION} 1".encode()
@@ -100,7 +103,7 @@ def test_fields_of_later_releases_are_ignored_in_published_values(root: Path) ->
 
 
 def test_columns_of_later_releases_are_ignored_and_another_version_is_refused(root: Path) -> None:
-    with connect(f"local://{root}") as client:
+    with connect(f"local://{root}?request_timeout=30s") as client:
         client.value("/app/a").set(b"1")
         with closing(sqlite3.connect(root / "data")) as later:
             later.execute("ALTER TABLE kept ADD COLUMN later TEXT")
@@ -114,7 +117,7 @@ def test_columns_of_later_releases_are_ignored_and_another_version_is_refused(ro
 
 def test_a_file_that_was_begun_and_not_finished_is_an_empty_queue(root: Path) -> None:
     """Its process was killed between the two pages of the first write."""
-    with connect(f"local://{root}") as client:
+    with connect(f"local://{root}?request_timeout=30s") as client:
         client.lock("other").acquire()
         path = root / "queues" / "q"
         path.write_bytes(header("q"))
