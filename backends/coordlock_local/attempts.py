@@ -46,6 +46,11 @@ class Attempts:
         self._worker = Worker("coordlock-local-attempts", idle=0.0, must_not_wait=True)
         self._closed = threading.Event()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits in the thread."""
+        return self._worker.is_idle
+
     def run(self, action: Callable[[], T], timeout: float, *, at_once: bool = True) -> Promise[T]:
         """The outcome of ``action``, repeated for up to ``timeout`` seconds while it is `Busy`.
 

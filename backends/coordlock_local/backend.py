@@ -161,7 +161,9 @@ class LocalBackend(Backend):
     def enqueue(
         self, entries: Sequence[Entry], *, unless_blocked: bool = False
     ) -> Promise[tuple[Snapshot, ...]]:
-        return self._ask(partial(self._enqueue, entries, unless_blocked))
+        # Behind those that wait for the counter: each try of the caller takes milliseconds then.
+        is_free = self._attempts.is_idle
+        return self._ask(partial(self._enqueue, entries, unless_blocked), at_once=is_free)
 
     def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
         return self._ask(partial(self._withdraw, entries))
@@ -239,12 +241,12 @@ class LocalBackend(Backend):
                     self._followers.close()
             return self._followers
 
-    def _ask(self, action: Callable[[], T]) -> Promise[T]:
+    def _ask(self, action: Callable[[], T], *, at_once: bool = True) -> Promise[T]:
         """The outcome of ``action``, which may have to wait for the counter."""
         ended = self._ended()
         if ended is not None:
             return failed(ended)
-        return self._attempts.run(action, self._request_timeout)
+        return self._attempts.run(action, self._request_timeout, at_once=at_once)
 
     def _use(self, action: Callable[[DataFile], T]) -> Promise[T]:
         """The outcome of ``action`` on the data."""

@@ -35,6 +35,9 @@ _RESERVED_TOKENS: Final = 65_536
 _MAX_BYTES: Final = 4096
 #: For how long an attempt waits for the lock, and its first pause, in seconds.
 _PATIENCE_S, _FIRST_PAUSE_S = 0.002, 0.0001
+#: For how long it waits for other threads of this process, in seconds. They need less; but one may
+#: be in a signal handler, and wait for this one.
+_THREADS_PATIENCE_S: Final = 0.02
 
 
 def check(directory: Directory) -> None:
@@ -72,25 +75,37 @@ class Counter:
     def hold(self, action: Callable[[int], T]) -> T:
         """The result of ``action``, which excludes all others; it gets the file's descriptor.
 
-        Raises `Busy` where another process holds it for more than an instant.
+        Raises `Busy` where another process or thread holds it for more than an instant.
         """
         until = time.monotonic() + _PATIENCE_S
         pause = _FIRST_PAUSE_S
         while True:
             try:
-                return self._hold(action)
+                return self._in_turn(action)
             except Busy:
                 if time.monotonic() > until:
                     raise
             time.sleep(pause)
             pause *= 2
 
+    # A signal handler may raise at any line: what is held is left by `finally` and by the exits of
+    # `with` statements, none of which is Python's.
+
+    def _in_turn(self, action: Callable[[int], T]) -> T:
+        # No fork meanwhile, because the child would inherit the lock.
+        try:
+            if not no_fork.acquire(timeout=_THREADS_PATIENCE_S):
+                raise Busy
+            return self._hold(action)
+        finally:
+            try:  # noqa: SIM105 - the exit of `suppress` is Python's
+                no_fork.release()
+            except RuntimeError:  # it was not acquired
+                pass
+
     def _hold(self, action: Callable[[int], T]) -> T:
-        # A signal handler may raise at any line: what is held is left by the exits of `with`
-        # statements, none of which is Python's. No fork meanwhile, because the child would inherit
-        # the lock.
         flags = os.O_RDWR | os.O_CREAT
-        with no_fork, io.FileIO(self._directory.open(self._path, flags), "r+") as file:
+        with io.FileIO(self._directory.open(self._path, flags), "r+") as file:
             number = file.fileno()
             try:
                 # Where the file was removed or moved, the next attempt finds a new one.

@@ -2,14 +2,14 @@
 
 A message only names what may have changed, which is then read anew. A client that follows a key, a
 folder or a queue subscribes to it, and then reads it; a process that changes it tells subscribers
-afterwards. A process that dies tells nobody: its contenders are missed when all is read anew, as it
-is now and then.
+afterwards. A queue also changes when a process dies that has a contender in it: the pipe of its
+session ends.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -17,6 +17,7 @@ from typing import Any, Final
 from coordlock.backend import Observation, Queue
 from coordlock.backend.observers import Observers
 from coordlock.errors import BackendUnavailable, CoordlockError
+from coordlock.model.contender import Snapshot
 from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.promise import Promise
 from coordlock_local.data import DataFile
@@ -31,6 +32,9 @@ __all__ = ["Followers"]
 
 #: Seconds until another attempt, where something could not be read.
 _RETRY_S: Final = 0.02
+#: For the ends of how many sessions a client waits: programs may open few files. Others' deaths are
+#: noticed when everything is read again.
+_MAX_ENDS: Final = 64
 
 Attempt = Callable[[Callable[[], Any]], Promise[Any]]
 
@@ -60,6 +64,7 @@ class Followers(Listener):
             queue = LocalQueue(self._directory, place.name)
             path = self._directory.observers(os.path.basename(queue.path))
             read = partial(queue.snapshot, owners=True)
+            news = partial(self._shown, news)
         reading = partial(self._attempt, partial(_available, read))
         return self._observers.observe(path, reading if reads else None, news)
 
@@ -84,6 +89,11 @@ class Followers(Listener):
 
     # For the listener
 
+    def sessions(self) -> Iterable[str]:
+        shown = map(self._observers.state, self._observers.places())
+        queues = [state for state in shown if isinstance(state, Snapshot)]
+        return sorted({one.session for queue in queues for one in queue.contenders})[:_MAX_ENDS]
+
     def look(self, names: set[str] | None) -> None:
         for path in self._observers.places():
             if names is None:
@@ -91,6 +101,10 @@ class Followers(Listener):
                 self._observers.live(path)
             elif os.path.basename(path) in names:
                 self._observers.changed(path)
+
+    def _shown(self, news: Callable[[], None]) -> None:
+        self.wake()  # the ends of other sessions may matter now
+        news()
 
     def _subscribe(self, path: str) -> None:
         """Before it is read, so that nothing falls between."""

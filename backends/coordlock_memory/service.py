@@ -188,8 +188,13 @@ class MemoryService:
     def observe(self, place: _Place, changed: Callable[[], None]) -> Callable[[], None]:
         """Call ``changed`` after each change of ``place``; what ends that."""
         observer = place, changed
+
+        def end() -> None:
+            with self._lock:  # `remove` compares, so another thread could change the list meanwhile
+                self._state.observers.remove(observer)
+
         self._state.observers.append(observer)
-        return lambda: self._state.observers.remove(observer)
+        return end
 
     def withdraw(self, entries: Sequence[Entry]) -> bool:
         """Remove the entries' contenders in one step, whatever their session.

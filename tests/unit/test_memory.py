@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+import threading
 from functools import partial
 
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import coordlock
+from coordlock.backend import Queue
 from coordlock.errors import BackendUnavailable
 from coordlock.testing.backend_contract import Party
 
@@ -54,6 +57,34 @@ def test_a_paused_party_does_nothing_until_it_goes_on(time: VirtualTime) -> None
     paused.resume()
     time.advance(0)
     assert fired == ["other", "first", "second"]
+
+
+# Observers
+
+
+def test_threads_may_stop_observing_at_the_same_moment(service: MemoryService) -> None:
+    failed: list[Exception] = []
+
+    def observe(number: int) -> None:
+        try:
+            for _ in range(300):
+                ends = [service.observe(Queue(f"{number}-{k}"), lambda: None) for k in range(8)]
+                for end in ends:
+                    end()
+        except Exception as error:
+            failed.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=observe, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert failed == []
 
 
 # Faults
