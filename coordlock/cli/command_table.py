@@ -11,11 +11,11 @@ from coordlock.cli.options import (
     ACQUIRING,
     CONFLICT,
     DATA,
+    EVENT_LINES,
     FOLLOW,
     GRACE,
     HOLDING,
     IF_VERSION,
-    JSON,
     LABEL,
     MAX_HOLD,
     NAME,
@@ -27,6 +27,7 @@ from coordlock.cli.options import (
     YES,
     ZERO_IS_DONE,
     address,
+    in_json,
 )
 from coordlock.cli.parser import Argument, Command, Option, number, seconds, whole
 from coordlock.model.names import check_name
@@ -36,6 +37,29 @@ __all__ = ["COMMANDS", "below"]
 _GROUP: Final = "COMMAND [ARGS]..."
 _REST: Final = "[--] COMMAND..."
 _LATCH: Final = (NAME, Argument("COUNT", "count", read=whole(1, 2**31 - 1)))
+
+# What `--json` prints. These keys are public.
+_OWNER: Final = "{host, pid, label, since}"
+_IN_USE: Final = (
+    "{name, kind, holders, waiters, token, holder, queued_since, oldest_waiter: " + _OWNER + "}"
+)
+_QUEUE: Final = (
+    "{name, kind, contenders: [{position, holding, mode, permits, converting_to, token, owner: "
+    + _OWNER
+    + ", age, value, session, key}], kept: [{kind, state}]}"
+)
+_ITEMS: Final = (
+    "{name, waiting, taken, delayed, dead, items: [{id, state, deliveries, failures, put_at, data, "
+    "worker, since, due, reason, token}]}"
+)
+_JOB: Final = (
+    "name, kind, floor, next, slots: [{slot, state, policy, attempts, owner, token, started, "
+    "finished, error}], problem"
+)
+_PARTY: Final = "{token, owner, since, key, at}"
+_DEADLOCKS: Final = (
+    "[{victim, steps: [{name, waiter: " + _PARTY + ", blocker: " + _PARTY + ", holding}]}]"
+)
 
 
 def _item_id(text: str) -> str:
@@ -105,7 +129,7 @@ _ALL: Final = (
             metavar="DURATION",
             help="Hold it for this long, whatever stdin does.",
         ),
-        JSON,
+        EVENT_LINES,
         usage=["[OPTIONS] NAME...", "[OPTIONS] --tree PATH..."],
         example="hold nightly --for 30s",
     ),
@@ -118,11 +142,23 @@ _ALL: Final = (
             dest="is_kept",
             help="List what is kept: work queues, counters, latches, gates, barriers and more.",
         ),
-        JSON,
+        in_json(f"[{_IN_USE}]", ", with --kept `[{name, kind, state}]`"),
         example="ls 'nightly*'",
     ),
-    Command("show", "show.show", NAME, JSON, example="show nightly"),
-    Command("events", "events.events", NAME, JSON, example="events nightly --json"),
+    Command(
+        "show",
+        "show.show",
+        NAME,
+        in_json(_QUEUE),
+        example="show nightly",
+    ),
+    Command(
+        "events",
+        "events.events",
+        NAME,
+        in_json("{version, event, time, name, token, owner}", " for each"),
+        example="events nightly --json",
+    ),
     Command(
         "evict",
         "evict.evict",
@@ -167,7 +203,7 @@ _ALL: Final = (
             metavar="[HOST:]PORT",
             help="Tell by HTTP who leads: /, /leading, /healthz. HOST is 127.0.0.1 by default.",
         ),
-        JSON,
+        EVENT_LINES,
         rest=f"[{_REST}]",
         example="elect scheduler --value 10.0.0.5:8080 -- ./scheduler",
     ),
@@ -176,7 +212,7 @@ _ALL: Final = (
         "leader.leader",
         NAME,
         FOLLOW,
-        JSON,
+        in_json("{name, leader: {value, token}}"),
         example="leader scheduler --follow",
     ),
     Command("group", "group", rest=_GROUP, example="group members web"),
@@ -195,7 +231,7 @@ _ALL: Final = (
         "group.members",
         NAME,
         FOLLOW,
-        JSON,
+        in_json("{name, members: [{value, token, owner, confirmed}]}"),
         example="group members web --follow",
     ),
     Command("queue", "queue", rest=_GROUP, example="queue work mails -- ./send.sh"),
@@ -232,7 +268,7 @@ _ALL: Final = (
             default=100,
             help="List the first N items. Default: 100.",
         ),
-        JSON,
+        in_json(_ITEMS),
         example="queue ls mails --dead",
     ),
     Command(
@@ -286,7 +322,13 @@ _ALL: Final = (
     Command("queue evict", "queue.evict", NAME, _IDS, YES, example="queue evict mails 17"),
     Command("queue remove", "queue.remove", NAME, _IDS, YES, example="queue remove mails 17"),
     Command("queue purge", "queue.purge", NAME, YES, example="queue purge old"),
-    Command("jobs", "jobs.jobs", JSON, rest=f"[{_GROUP}]", example="jobs show nightly"),
+    Command(
+        "jobs",
+        "jobs.jobs",
+        in_json("[{" + _JOB + "}]"),
+        rest=f"[{_GROUP}]",
+        example="jobs show nightly",
+    ),
     Command(
         "jobs check",
         "jobs.check",
@@ -297,10 +339,16 @@ _ALL: Final = (
             metavar="DURATION",
             help="The job is late if no slot was done within this time.",
         ),
-        JSON,
+        in_json("{name, state, text, stderr}"),
         example="jobs check nightly --max-age 25h",
     ),
-    Command("jobs show", "jobs.show", NAME, JSON, example="jobs show nightly"),
+    Command(
+        "jobs show",
+        "jobs.show",
+        NAME,
+        in_json("{" + _JOB + ", stderr: {slot, stderr}}"),
+        example="jobs show nightly",
+    ),
     Command(
         "jobs retry",
         "jobs.retry",
@@ -314,7 +362,7 @@ _ALL: Final = (
         "value.get",
         _KEY,
         FOLLOW,
-        JSON,
+        in_json("{key, version, data}"),
         example="value get /shop/limit",
     ),
     Command(
@@ -338,7 +386,7 @@ _ALL: Final = (
         Argument("FOLDER", "key", completer=complete_key),
         Option("--data", dest="with_data", help="Show the data, too."),
         FOLLOW,
-        JSON,
+        in_json("[{key, version, bytes}]", ", with --follow `{folder, values}`"),
         example="value ls /shop --data",
     ),
     Command("counter", "counter", rest=_GROUP, example="counter add invoices"),
@@ -347,7 +395,7 @@ _ALL: Final = (
         "counter.add",
         NAME,
         Argument("N", "number", least=0, read=number, default=1),
-        JSON,
+        in_json("{name, number}"),
         example="counter add invoices",
     ),
     Command(
@@ -355,7 +403,7 @@ _ALL: Final = (
         "counter.get",
         NAME,
         FOLLOW,
-        JSON,
+        in_json("{name, number}"),
         example="counter get invoices --follow",
     ),
     Command("gate", "gate", rest=_GROUP, example="gate shut maintenance"),
@@ -363,7 +411,13 @@ _ALL: Final = (
     Command("gate open", "gate.open", NAME, example="gate open maintenance"),
     Command("gate wait", "gate.wait", NAME, *WAITING, example="gate wait maintenance"),
     Command("latch", "latch", rest=_GROUP, example="latch wait imports 3 --timeout 10m"),
-    Command("latch down", "latch.down", *_LATCH, JSON, example="latch down imports 3"),
+    Command(
+        "latch down",
+        "latch.down",
+        *_LATCH,
+        in_json("{name, count, remaining}"),
+        example="latch down imports 3",
+    ),
     Command("latch wait", "latch.wait", *_LATCH, *WAITING, example="latch wait imports 3"),
     Command(
         "delete",
@@ -380,7 +434,7 @@ _ALL: Final = (
     Command(
         "deadlocks",
         "deadlocks.deadlocks",
-        JSON,
+        in_json(_DEADLOCKS),
         example="deadlocks",
     ),
     Command(
@@ -401,7 +455,12 @@ _ALL: Final = (
         ),
         example="setup postgresql --url postgresql://db1/app",
     ),
-    Command("doctor", "doctor.doctor", JSON, example="doctor --url etcd://localhost"),
+    Command(
+        "doctor",
+        "doctor.doctor",
+        in_json("{ok, findings: [{topic, state, detail, advice}]}"),
+        example="doctor --url etcd://localhost",
+    ),
     Command(
         "exporter",
         "exporter.exporter",

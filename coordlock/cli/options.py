@@ -17,11 +17,11 @@ __all__ = [
     "ACQUIRING",
     "CONFLICT",
     "DATA",
+    "EVENT_LINES",
     "FOLLOW",
     "GRACE",
     "HOLDING",
     "IF_VERSION",
-    "JSON",
     "LABEL",
     "MAX_HOLD",
     "NAME",
@@ -34,6 +34,7 @@ __all__ = [
     "YES",
     "ZERO_IS_DONE",
     "address",
+    "in_json",
 ]
 
 
@@ -54,7 +55,12 @@ def address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-JSON: Final = Option("--json", dest="as_json", help="Print JSON.")
+def in_json(keys: str, otherwise: str = "") -> Option:
+    """The option for programs: ``keys`` are public, and those below them."""
+    return Option("--json", dest="as_json", help=f"Print `{keys}`{otherwise}.")
+
+
+EVENT_LINES: Final = Option("--json", dest="as_json", help="Print a line of JSON for each event.")
 YES: Final = Option("--yes", help="Don't ask.")
 LABEL: Final = Option(
     "--label", metavar="TEXT", help="What `ls` and `show` print beside host and pid."

@@ -9,6 +9,7 @@ from typing import Any, Final, NoReturn
 
 from coordlock.cli.exits import joined
 from coordlock.cli.text import folded, terminal_width
+from coordlock.errors import ConfigurationError
 from coordlock.settings import duration
 
 __all__ = [
@@ -56,6 +57,8 @@ def usage_errors() -> Iterator[None]:
     """For a block that reads the command line: its ValueErrors are `UsageError`."""
     try:
         yield
+    except ConfigurationError:
+        raise  # such as a missing extra
     except ValueError as error:
         raise UsageError(str(error)) from None
 

@@ -338,10 +338,17 @@ def test_output_that_cannot_be_written_is_an_error_in_one_line(cli: Cli, words: 
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_the_missing_extra_is_named(cli: Cli) -> None:
-    """The fault: argcomplete is not installed. It completes words, and nothing else."""
+@pytest.mark.parametrize(
+    ("module", "extra", "words"),
+    [
+        ("argcomplete.shell_integration", "cli", ["--completion", "bash"]),
+        ("cronsim", "cron", ["run", "night", "--cron", "0 3 * * *", "--", "true"]),
+    ],
+)
+def test_the_missing_extra_is_named(cli: Cli, module: str, extra: str, words: list[str]) -> None:
+    """The fault: a library is not installed that one option needs."""
     code = (
-        "import sys; sys.modules['argcomplete.shell_integration'] = None; "
+        f"import sys; sys.modules[{module!r}] = None; "
         "sys.argv = ['coordlock', *sys.argv[1:]]; from coordlock.cli import main; sys.exit(main())"
     )
 
@@ -351,9 +358,9 @@ def test_the_missing_extra_is_named(cli: Cli) -> None:
             line, capture_output=True, text=True, check=False, env=cli.environment
         )
 
-    done = run("--completion", "bash")
+    done = run(*words)
     assert (done.returncode, done.stdout) == (78, "")
-    assert "pip install 'coordlock[cli]'" in done.stderr
+    assert f"pip install 'coordlock[{extra}]'" in done.stderr
     assert "Traceback" not in done.stderr
     assert run("run", "y", "true").returncode == 0
 

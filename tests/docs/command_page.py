@@ -21,7 +21,7 @@ SHARED: Final = 2
 HEAD: Final = """# The command line: options
 
 [The guide](../command-line.md) shows how to use the commands, and `coordlock COMMAND --help` says
-more. This page is made of the table of commands, by `python -m tests.docs.command_page`.
+more.
 
 All commands take these, before the command's name or after it, and `-h`, `--help`:
 """
