@@ -117,6 +117,7 @@ class EtcdBackend(EtcdData):
         """
         if self._session.current != lease:  # it was lost while the request waited for its turn
             return failed(self._session.missing())
+        within = self._patience(entries)
         for entry in entries:
             self._layout.adding(entry)
         answered: Callable[[pb.TxnResponse], Snapshots | Promise[Snapshots]]
@@ -126,8 +127,11 @@ class EtcdBackend(EtcdData):
         else:
             request = requests.enqueue(self._layout, entries, lease)
             answered = partial(self._added, entries, lease)
-        within = self._connection.patience
         return self._connection.call(TXN, request, answered, timeout=within, once=True)
+
+    def _patience(self, entries: Sequence[Entry]) -> float:
+        """Seconds for the next request to add ``entries``, or to remove them."""
+        return self._connection.patience(max(map(self._layout.own.attempts, entries)))
 
     def _look(self, entries: Sequence[Entry], lease: int) -> Promise[Snapshots]:
         """Read, then enqueue where nothing is in the way."""
@@ -259,7 +263,8 @@ class EtcdBackend(EtcdData):
         return run_in_background(steps())
 
     def _withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
-        request, within = requests.withdraw(self._layout, entries), self._connection.patience
+        within = self._patience(entries)
+        request = requests.withdraw(self._layout, entries)
         removed = partial(self._removed, entries)
         return self._connection.call(TXN, request, removed, timeout=within, once=True)
 

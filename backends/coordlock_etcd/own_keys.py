@@ -29,11 +29,13 @@ _MAX_KEYS: Final = 100
 class _Own:
     """The key of an entry, and its creation revision, once that is known.
 
+    ``attempts``: how many requests to add it were sent; once that was answered, to remove it.
     ``returns``: whether no request is left that could create or delete it once it was deleted.
     """
 
     key: bytes
     order: int | None = None
+    attempts: int = 0
     returns: bool = True
 
 
@@ -58,7 +60,8 @@ class OwnKeys:
         else:
             free = [] if entry.publishes else self._free.get(prefix, [])
             key = free.pop() if free else prefix + entry.id.encode()
-            self._by_id[entry.id] = _Own(key)
+            self._by_id[entry.id] = own = _Own(key)
+        own.attempts += 1
 
     def key(self, entry: Entry, prefix: bytes) -> bytes:
         """The key of ``entry``, which starts with ``prefix``."""
@@ -69,8 +72,14 @@ class OwnKeys:
         """A request may remove ``entry``, created at this revision; None if no answer told it."""
         if (own := self._by_id.get(entry.id)) is None:
             return None
+        own.attempts += 1
         own.returns &= own.order is not None
         return own.order
+
+    def attempts(self, entry: Entry) -> int:
+        """How many requests in a row, to add ``entry`` or to remove it, have had no answer."""
+        own = self._by_id.get(entry.id)
+        return 0 if own is None else own.attempts
 
     def id(self, key: bytes, order: int) -> str | None:
         """The id of the entry that has ``key``, created at ``order``; None for others' keys."""
@@ -79,7 +88,7 @@ class OwnKeys:
     def added(self, entry: Entry, order: int) -> None:
         """An answer shows that ``entry`` was created at ``order``."""
         if (own := self._by_id.get(entry.id)) is not None:
-            own.order = order
+            own.order, own.attempts = order, 0
             self._ids[own.key, order] = entry.id
 
     def refused(self, entry: Entry) -> None:

@@ -42,6 +42,9 @@ Result = TypeVar("Result")
 
 #: Seconds of silence after which a request is sent again that may be.
 SILENCE_S: Final = 1.5
+#: How many attempts in a row are given up after that. The next one has all the time that is left:
+#: etcd may need longer than `SILENCE_S` for a change, and answer others at once.
+_SHORT_ATTEMPTS: Final = 2
 #: Seconds before a call's deadline in which gRPC may give it up.
 _EARLY_S: Final = 0.2
 
@@ -97,10 +100,9 @@ class Connection:
         alone.cluster = Cluster([endpoint])
         return alone
 
-    @property
-    def patience(self) -> float:
-        """Seconds for one attempt: all in a silent cluster, whose answers may be slow."""
-        return self.timeout if self.cluster.is_silent else min(self.timeout, SILENCE_S)
+    def patience(self, attempts: int) -> float:
+        """Seconds for a request after so many ``attempts`` of its caller without an answer."""
+        return min(self.timeout, SILENCE_S) if attempts < _SHORT_ATTEMPTS else self.timeout
 
     def call(
         self,
@@ -147,10 +149,11 @@ class Connection:
         login = renewable = None if method is AUTHENTICATE else self.login
         # What kept it from the hosts that it has tried so far.
         unreached: list[str] = []
+        silences = 0
         while not self.cluster.closed:
             token = None if login is None else (yield login.token())
             left = max(0.0, deadline - SYSTEM_CLOCK.now())
-            seconds = left if once else min(left, self.patience)
+            seconds = left if once else min(left, self.patience(silences))
             attempt = Attempt(cluster.current, method, request, token, seconds)
             try:
                 reply = yield attempt.begin(self.threads)
@@ -170,6 +173,7 @@ class Connection:
             endpoint = attempt.endpoint
             error = translate(code, details, endpoint.host, has_answered=endpoint.has_answered)
             if is_silent := is_silence(code, details):
+                silences += 1
                 cluster.silent(attempt.sent)
             is_usable = is_silent and not cluster.is_silent
             if is_elsewhere(code, details) and not is_usable:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import threading
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from coordlock_etcd import EtcdBackend, requests
 from coordlock_etcd import messages_pb2 as pb
+from coordlock_etcd.rpc import RANGE
+from coordlock_etcd.transport.connection import SILENCE_S
 
 import coordlock
 from coordlock.errors import BackendUnavailable, SessionLost
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Snapshot
 from coordlock.runtime.process import THREAD
-from coordlock.runtime.promise import Promise
+from coordlock.runtime.promise import Promise, failed
 from coordlock.testing.backend_contract import BOUND, OWNER, Party
 from coordlock.testing.connection import Connection
 from coordlock.testing.proxy import FaultProxy
@@ -116,6 +120,32 @@ def test_who_wait_to_be_sent_fail_with_their_session(
         sent[0].fail(SessionLost("etcd", "it expired"))
         assert all(isinstance(one.exception(BOUND), SessionLost) for one in coming[64:])
         assert len(sent) == 64
+
+
+def test_a_contender_gets_more_time_after_two_silences_though_other_requests_are_answered(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that takes seconds delays changes, and neither readings nor heartbeats."""
+    backend = party.backend
+    assert isinstance(backend, EtcdBackend)
+    call, seconds = backend._connection.call, list[float]()
+
+    def stay_silent(*_: object, timeout: float, **__: object) -> Promise[tuple[Snapshot, ...]]:
+        seconds.append(timeout)
+        return failed(BackendUnavailable("etcd", "Deadline Exceeded"))
+
+    def ask(request: Callable[[], Promise[Any]]) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(backend._connection, "call", stay_silent)
+            for _ in range(3):
+                assert isinstance(request().exception(BOUND), BackendUnavailable)
+                call(RANGE, requests.nearest(b"other/"), id).result(BOUND)
+
+    entry = Entry("q", uuid.uuid4().hex, Mode.EX, OWNER)
+    ask(lambda: backend.enqueue([entry]))
+    backend.enqueue([entry]).result(BOUND)
+    ask(lambda: backend.withdraw([entry]))
+    assert seconds == 2 * [SILENCE_S, SILENCE_S, backend._connection.timeout]
 
 
 def test_a_reading_that_a_compaction_disturbs_can_be_repeated(
