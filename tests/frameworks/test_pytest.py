@@ -32,7 +32,7 @@ def run(folder: Path, source: str, *options: str) -> str:
         env={k: v for k, v in os.environ.items() if not k.startswith(("COORDLOCK", "PYTEST"))},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=280,
         check=False,
     )
     return done.stdout + done.stderr

@@ -108,7 +108,7 @@ class Bank:
 @pytest.fixture(params=["local"])
 def locks_url(request: pytest.FixtureRequest, tmp_path: Path, root: str) -> str:
     if request.param == "local":
-        return f"local://{tmp_path}/locks"
+        return f"local://{tmp_path}/locks?request_timeout=30s"
     postgresql: Postgres = request.getfixturevalue("postgresql")
     return postgresql.url_for(root)
 

