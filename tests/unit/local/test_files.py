@@ -138,7 +138,7 @@ def test_a_forked_child_keeps_none_open(directory: Directory, one: Contenders) -
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_who_follows_a_queue_sees_at_once_that_a_process_in_it_has_died(
+def test_observers_of_a_queue_see_at_once_that_a_process_in_it_has_died(
     directory: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So nobody is sent to a leader that has died, while its successor leads."""
