@@ -116,6 +116,7 @@ class Connection:
         """Send ``request``; what ``read`` makes of the reply, within ``timeout`` seconds.
 
         That is what it returns, or what the promise comes to that it returns, or what it raises.
+        A login that is needed before takes its own time.
         A request without an answer for `SILENCE_S` is sent again: a leader that dies takes along
         what its members had handed over to it, and nobody ever answers that. With ``once``, no
         request is sent again that may have had an effect.
@@ -151,7 +152,10 @@ class Connection:
         unreached: list[str] = []
         silences = 0
         while not self.cluster.closed:
+            began = SYSTEM_CLOCK.now()
             token = None if login is None else (yield login.token())
+            # A login has its own time: servers hash passwords slowly.
+            deadline += SYSTEM_CLOCK.now() - began
             left = max(0.0, deadline - SYSTEM_CLOCK.now())
             seconds = left if once else min(left, self.patience(silences))
             attempt = Attempt(cluster.current, method, request, token, seconds)

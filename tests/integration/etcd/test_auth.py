@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from coordlock_etcd import EtcdBackend
 from coordlock_etcd import messages_pb2 as pb
-from coordlock_etcd.rpc import AUTHENTICATE
+from coordlock_etcd.rpc import AUTHENTICATE, RANGE
+from coordlock_etcd.transport.cluster import Endpoint
+from coordlock_etcd.transport.connection import Connection
 
 from coordlock import connect
 from coordlock.backend import Put, Queue
@@ -20,6 +22,7 @@ from coordlock.backend.config import configure
 from coordlock.errors import AuthenticationFailed, CoordlockError
 from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.log import flush
+from coordlock.runtime.promise import Promise
 from coordlock.testing.backend_contract import BOUND, Listener, Party, backend_for
 from coordlock.testing.grpc_frames import GrpcFrames
 from coordlock.testing.proxy import FaultProxy
@@ -94,6 +97,25 @@ def test_a_user_who_is_not_named_is_refused(server: EtcdServer, no_leaks: None) 
         error = opening.exception(BOUND)
     assert isinstance(error, AuthenticationFailed)
     backend.close().result(BOUND)
+
+
+def test_a_login_that_takes_long_does_not_cost_the_request_its_time(
+    etcd: Etcd, no_leaks: None
+) -> None:
+    class SlowLogin:
+        def token(self) -> Promise[str | None]:
+            token: Promise[str | None] = Promise()
+            logging_in = threading.Timer(1.5, token.resolve, [None])
+            logging_in.start()
+            return token
+
+        def forget(self, token: str | None) -> None: ...
+
+    connection = Connection([Endpoint(etcd.endpoint.hosts[0])], BOUND, None, SlowLogin())
+    for timeout in (BOUND, 1.4):  # only then is the connection open
+        answer = connection.call(RANGE, pb.RangeRequest(key=b"k"), id, timeout=timeout, once=True)
+        answer.result(BOUND)
+    connection.close()
 
 
 def test_a_root_without_rights_is_refused(join: Join, server: EtcdServer) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -92,12 +94,39 @@ def test_who_come_at_once_are_sent_a_few_at_a_time(
     # The fault: the server is busy for a while.
     proxy.replies.black_hole()
     coming = [party.backend.enqueue([entry]) for entry in entries]
-    eventually(lambda: proxy.counts().requests["Txn"] == 64)
+    eventually(lambda: proxy.counts().requests["Txn"] == 16)
     assert not any(one.done() for one in coming)
     proxy.heal()
     orders = [one.result(BOUND)[0].contenders[-1].order for one in coming]
     assert proxy.counts().requests["Txn"] == 150
     assert len({*orders}) == 150
+
+
+@pytest.mark.long  # the machine decides how long
+@pytest.mark.timeout(300)
+def test_three_thousand_locks_at_once_are_granted_and_heartbeats_do_not_wait(
+    etcd: Etcd, root: str
+) -> None:
+    waited: list[float] = []
+
+    async def main() -> None:
+        client = await coordlock.connect_async(etcd.url_for(root, ttl="60s"))
+        async with client:
+            taking = [
+                asyncio.ensure_future(client.lock(f"l{number}").acquire(timeout=240))
+                for number in range(3000)
+            ]
+            while not all(one.done() for one in taking):
+                sent = time.monotonic()
+                await asyncio.to_thread(client._engine.backend.heartbeat().result, 60)
+                waited.append(time.monotonic() - sent)
+                await asyncio.sleep(0.2)
+            for one in taking:
+                (await one).check()
+
+    asyncio.run(main())
+    print(f"{len(waited)} heartbeats, the slowest took {max(waited):.2f} s")
+    assert max(waited) < 5, "seconds; a heartbeat that waits behind all takes as long as they do"
 
 
 def test_who_wait_to_be_sent_fail_with_their_session(
@@ -115,11 +144,11 @@ def test_who_wait_to_be_sent_fail_with_their_session(
         patch.setattr(backend._connection, "call", send)
         entries = [Entry("q", uuid.uuid4().hex, Mode.EX, OWNER) for _ in range(100)]
         coming = [backend.enqueue([entry]) for entry in entries]
-        assert len(sent) == 64
+        assert len(sent) == 16
         backend._session.lose(backend._lease, "it expired")
         sent[0].fail(SessionLost("etcd", "it expired"))
-        assert all(isinstance(one.exception(BOUND), SessionLost) for one in coming[64:])
-        assert len(sent) == 64
+        assert all(isinstance(one.exception(BOUND), SessionLost) for one in coming[16:])
+        assert len(sent) == 16
 
 
 def test_a_contender_gets_more_time_after_two_silences_though_other_requests_are_answered(
