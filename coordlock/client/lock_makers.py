@@ -180,9 +180,10 @@ class _Makers(
 
         The owner is the thread or task that holds it, or any caller that passes the same ``owner``.
         Its grants share a token, and the last release frees the lock. Tasks and threads that the
-        owner starts do not inherit it, nor does another request on the same pool thread. Acquiring
-        it again after a loss raises `LockLost` until all its grants are released. The rest is as
-        for `lock`.
+        owner starts do not inherit it, nor does another request on the same pool thread: they wait,
+        and an owner that awaits one inside its block waits for itself. So give both an ``owner``.
+        Acquiring it again after a loss raises `LockLost` until all its grants are released. The
+        rest is as for `lock`.
         """
         from coordlock.locks.reentrant import AsyncReentrantLock, ReentrantLock
 
