@@ -7,7 +7,7 @@
     watches       departures: what is watched, and how the client learns of them
     data          what is read and written beside the queues; pure
     contenders    contenders as arguments and answers of scripts; pure
-    pipeline      requests over one connection, and the thread that receives their answers
+    request_thread  sends requests, and receives answers
     subscription  the session's connection: heartbeats, and messages
     requests      one run of the script, and what each of them is given
     scripts       the scripts, from the files in ``lua``

@@ -11,7 +11,7 @@ from coordlock.settings import Settings
 from coordlock_redis.options import TCP
 from coordlock_redis.servers import Servers
 
-__all__ = ["by_url", "prefix", "servers"]
+__all__ = ["prefix", "servers"]
 
 #: The schemes whose path is the number of a database to other libraries.
 _NUMBERED: Final = frozenset({"redis", "rediss", "valkey"})
@@ -30,21 +30,13 @@ def servers(
     settings: Settings, client: object | None, clock: Clock, script: bytes, *, tls: bool
 ) -> Servers:
     """Where to look. Raises `ConfigurationError`."""
-    if client is None:
-        how = by_url(settings, tls=tls)
-    else:
-        from coordlock_redis.given_client import by_client
+    key = prefix(settings.root) + b"state"
+    options = settings.options
+    if client is not None:
+        from coordlock_redis.given_client import servers_of
 
         _refuse_contradictions(settings)
-        how = by_client(client)
-    # A part of the time-to-live, so that the lease has time for another heartbeat.
-    timeout = min(settings.request_timeout, settings.ttl / 3)
-    return Servers(prefix(settings.root) + b"state", timeout, clock, script, **how)
-
-
-def by_url(settings: Settings, *, tls: bool) -> dict[str, Any]:
-    """What `Servers` takes of the settings. Raises `ConfigurationError`."""
-    options = settings.options
+        return servers_of(client, key, settings.request_timeout, clock, script)
     path = options.get("socket")
     if settings.scheme == "redis+unix":
         if settings.hosts or not path:
@@ -61,6 +53,7 @@ def by_url(settings: Settings, *, tls: bool) -> dict[str, Any]:
             f"write {url}?db={digits} for that, without another slash, or a root with a letter, "
             f"such as {url}/locks{digits}"
         )
+    hosts = [_host(host) for host in settings.hosts]
     encryption: dict[str, Any] = {}
     tls_context({**options, "tls": tls})  # for its errors: redis-py makes its own
     if tls:
@@ -75,13 +68,19 @@ def by_url(settings: Settings, *, tls: bool) -> dict[str, Any]:
         "username": options.get("sentinel_username"),
         "password": options.get("sentinel_password"),
     }
-    return {
-        "places": [path] if path else [_host(host) for host in settings.hosts],
-        "sentinel": options.get("sentinel"),
-        "tls": tls,
-        "arguments": {"db": options["db"], **login, **encryption},
-        "sentinel_arguments": {**sentinel_login, **encryption, "ssl": tls},
-    }
+    return Servers(
+        hosts,
+        key,
+        settings.request_timeout,
+        clock,
+        script,
+        path=path,
+        sentinel=options.get("sentinel"),
+        tls=tls,
+        sentinel_tls=tls,
+        arguments={"db": options["db"], **login, **encryption},
+        sentinel_arguments={**sentinel_login, **encryption},
+    )
 
 
 def _refuse_contradictions(settings: Settings) -> None:

@@ -69,7 +69,6 @@ class RedisBackend(RedisSession):
             servers,
             prefix,
             settings.ttl,
-            settings.request_timeout,
             timers,
             delay=restart_delay(settings),
             replicas=settings.options["wait_replicas"],
@@ -239,7 +238,9 @@ class RedisBackend(RedisSession):
     ) -> Observation[Any]:
         name = self._root + channel.encode("utf-8", "surrogatepass")
         reading = read and (lambda: run_in_background(self._reading(read)))
-        return self._observers.observe(name, reading, news)
+        observation = self._observers.observe(name, reading, news)
+        self._subscription.keep()
+        return observation
 
     def _reading(self, read: Callable[[], Promise[Any]]) -> Steps[Any]:
         try:

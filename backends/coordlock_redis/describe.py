@@ -12,9 +12,9 @@ from redis import exceptions
 
 from coordlock.backend import ServiceInfo
 from coordlock.runtime.promise import Promise, failed, in_thread
-from coordlock_redis.errors import BROKEN, client_closed, translate
+from coordlock_redis.errors import client_closed, translate
 from coordlock_redis.requests import MICROSECONDS
-from coordlock_redis.servers import Connection, Servers
+from coordlock_redis.servers import BROKEN, Connection, Servers, info
 
 __all__ = ["Question", "describe", "fields_of", "findings"]
 
@@ -47,7 +47,7 @@ def describe(question: Question, closing: Promise[None] | None) -> Promise[Servi
 
 def fields_of(connection: Connection) -> dict[str, str]:
     """What the server says of itself."""
-    fields = connection.fields
+    fields = info(connection.ask("INFO"))
     # The user may not ask, or a provider has renamed the command.
     with suppress(exceptions.ResponseError):
         answer = connection.ask("CONFIG", "GET", "appendfsync")

@@ -8,17 +8,23 @@ from redis import exceptions
 
 from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavailable, TooLarge
 
-__all__ = ["BROKEN", "SERVICE", "client_closed", "is_elsewhere", "translate"]
+__all__ = ["SERVICE", "client_closed", "is_elsewhere", "translate"]
 
 SERVICE: Final = "redis"
 
-#: What reading and writing a connection raise.
-BROKEN: Final = (exceptions.RedisError, OSError, ValueError)
 #: Refusals of a server that is not the primary any more, or has not all of the data or the script.
 _ELSEWHERE: Final = (
-    *("MOVED", "ASK", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "LOADING", "NOSCRIPT"),
+    *("MOVED", "ASK", "READONLY", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "LOADING"),
     *("UNBLOCKED", "NOREPLICAS", "NOTREADY"),
 )
+#: The same, where redis-py takes the code off.
+_ELSEWHERE_CLASSES: Final = (
+    *(exceptions.MovedError, exceptions.AskError, exceptions.ReadOnlyError),
+    *(exceptions.BusyLoadingError, exceptions.ClusterDownError, exceptions.TryAgainError),
+    *(exceptions.MasterDownError, exceptions.NoScriptError),
+)
+#: Refusals while something keeps it busy.
+_BUSY: Final = ("BUSY",)
 _RIGHTS: Final = "the user must be allowed the commands and the keys and channels below the root"
 #: What to do about a refusal, by the words in it.
 _ADVICE: Final = (
@@ -26,6 +32,7 @@ _ADVICE: Final = (
     ("user executing the script", _RIGHTS),
     ("No permissions", _RIGHTS),  # since 7.2, of keys and channels
     ("ACL failure in script", _RIGHTS),  # since 7.2
+    # redis-py takes the codes NOAUTH and OOM off.
     ("Authentication required", "give a username and a password"),
     (
         "used memory > 'maxmemory'",
@@ -39,9 +46,11 @@ _ADVICE: Final = (
     ("DB index", "the server has fewer databases: see the option db"),
 )
 _LOGIN: Final = (
-    *("NOAUTH", "WRONGPASS", "NOPERM", "invalid password", "without any password"),
+    *("WRONGPASS", "NOPERM", "invalid password", "without any password"),
     *("user executing the script", "ACL failure in script"),
 )
+#: What redis-py and the system raise.
+_KNOWN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
 
 
 def client_closed() -> BackendUnavailable:
@@ -51,6 +60,8 @@ def client_closed() -> BackendUnavailable:
 
 def is_elsewhere(error: BaseException) -> bool:
     """Whether the connection is to be given up, because another server may do better."""
+    if isinstance(error, _ELSEWHERE_CLASSES):
+        return True
     return str(error).startswith(_ELSEWHERE) or "non local key" in str(error)
 
 
@@ -60,7 +71,7 @@ def translate(error: BaseException, where: str = "", *, is_plain: bool = False) 
     ``is_plain`` if that was the first one of a connection without TLS.
     """
     at = f"{where}: " if where else ""
-    if not isinstance(error, BROKEN):
+    if not isinstance(error, _KNOWN):
         # A credential provider of the program's may do better the next time.
         return BackendUnavailable(SERVICE, f"{at}{type(error).__name__}: {error}")
     text = str(error) or type(error).__name__
@@ -68,7 +79,7 @@ def translate(error: BaseException, where: str = "", *, is_plain: bool = False) 
     login = (exceptions.AuthenticationError, exceptions.NoPermissionError)
     if isinstance(error, login) or any(word in text for word in _LOGIN):
         return AuthenticationFailed(SERVICE, at + text + advice)
-    if is_elsewhere(error) or text.startswith("BUSY"):
+    if is_elsewhere(error) or text.startswith(_BUSY):
         return BackendUnavailable(SERVICE, at + text + advice)
     if "invalid bulk length" in text or "too big" in text or "exceeds maximum" in text:
         return TooLarge(SERVICE, at + text)

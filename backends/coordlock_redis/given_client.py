@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from coordlock.errors import ConfigurationError
+from coordlock.runtime.clock import Clock
+from coordlock_redis.servers import Servers
 
-__all__ = ["by_client"]
+__all__ = ["servers_of"]
 
 #: What is taken over of a connection's arguments, besides those whose names begin with ``ssl_``.
 _TAKEN: Final = frozenset(
@@ -15,13 +18,14 @@ _TAKEN: Final = frozenset(
 )
 
 
-def by_client(client: object) -> dict[str, Any]:
-    """What `Servers` takes of a client. Its answers' decoding and its retries don't matter."""
+def servers_of(client: object, key: bytes, timeout: float, clock: Clock, script: bytes) -> Servers:
+    """Where the client's server is. Its answers' decoding and its retries don't matter."""
+    servers = partial(Servers, key=key, timeout=timeout, clock=clock, script=script)
     if (nodes := getattr(client, "nodes_manager", None)) is not None:  # a cluster's
         arguments = dict(getattr(nodes, "connection_kwargs", {}))
         hosts = [(str(node.host), int(node.port)) for node in nodes.startup_nodes.values()]
         tls = _is_encrypted(arguments.get("connection_class"), arguments)
-        return {"places": hosts, "tls": tls, "arguments": _taken(arguments)}
+        return servers(hosts, tls=tls, arguments=_taken(arguments))
     pool = getattr(client, "connection_pool", None)
     if pool is None:
         kind = type(client)
@@ -41,16 +45,19 @@ def by_client(client: object) -> dict[str, Any]:
         sentinel_tls = bool(sentinels) and _is_encrypted(sentinels[0].connection_class, places[0])
         own = _taken(places[0]) if sentinels else {}
         own.pop("db", None)
-        return {
-            "places": hosts,
-            "sentinel": str(pool.service_name),
-            "tls": tls,
-            "arguments": _taken(arguments),
-            "sentinel_arguments": {**own, "ssl": sentinel_tls},
-        }
+        return servers(
+            hosts,
+            sentinel=str(pool.service_name),
+            tls=tls,
+            arguments=_taken(arguments),
+            sentinel_tls=sentinel_tls,
+            sentinel_arguments=own,
+        )
+    taken = _taken(arguments)
+    if "path" in arguments:
+        return servers([], path=arguments["path"], arguments=taken)
     host = (str(arguments.get("host", "localhost")), int(arguments.get("port", 6379)))
-    places = [arguments.get("path", host)]
-    return {"places": places, "tls": tls, "arguments": _taken(arguments)}
+    return servers([host], tls=tls, arguments=taken)
 
 
 def _taken(arguments: Mapping[str, Any]) -> dict[str, Any]:

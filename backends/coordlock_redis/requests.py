@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from coordlock.errors import BackendError, BackendUnavailable, Evicted, SessionLost
 from coordlock.runtime.log import Log
@@ -34,6 +34,7 @@ class ScriptContext:
         max_ttl: the longest ttl that the root's state had when the client saw it last, in seconds.
         born: when the state that it has seen was made, by the server's clock; 0 for none yet.
         is_quiet: whether the log says that nothing is granted for some time.
+        failure: why the client's thread has failed; then its session must end.
     """
 
     key: bytes
@@ -42,6 +43,7 @@ class ScriptContext:
     max_ttl: float
     born: int = 0
     is_quiet: bool = False
+    failure: str = ""
 
     def arguments(self, name: str, connection: Connection) -> tuple[Argument, ...]:
         """The key and the arguments before those of the operation ``name``."""
@@ -61,9 +63,6 @@ class Request(Generic[T]):
         read: what the answer means; raises coordlock's errors.
         changes: whether replicas must have what it does.
     """
-
-    #: How many come, without that of the replicas.
-    answers: ClassVar[int] = 1
 
     name: str
     arguments: Sequence[Argument]

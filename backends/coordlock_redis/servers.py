@@ -6,11 +6,12 @@ of its root, because all keys of a root have the same hash tag.
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from hiredis import Reader, pack_command
 from redis import exceptions
@@ -24,26 +25,26 @@ from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.runtime.clock import Clock
 from coordlock_redis.errors import SERVICE, translate
 
-__all__ = ["Connection", "Place", "Servers", "Word", "packed"]
+__all__ = ["BROKEN", "Connection", "Host", "Servers", "Word", "info", "packed"]
 
-#: A host and a port, or the path of a socket.
-Place = tuple[str, int] | str
+T = TypeVar("T")
+R = TypeVar("R")
+
+Host = tuple[str, int]
 #: Of a command.
 Word = bytes | str | int
 
 #: Its own types allow one word alone.
 _pack: Final[Callable[[tuple[Word, ...]], bytes]] = cast("Any", pack_command)
 
+#: What reading and writing a connection raise.
+BROKEN: Final = (exceptions.RedisError, OSError, ValueError, AttributeError)
 #: How often a node of a cluster may name another one that is to have the slot.
 _MOVES: Final = 5
 #: The oldest release.
 _OLDEST: Final = (6, 2)
 #: How many bytes are read at once.
 _CHUNK: Final = 1 << 16
-#: What a socket raises that must not wait.
-_WOULD_WAIT: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-#: Stands for an answer that has not come.
-_NOTHING: Final = object()
 
 
 @dataclass(eq=False, slots=True)
@@ -51,69 +52,106 @@ class Connection:
     """A connection, and what the server said of itself when it was made.
 
     Attributes:
-        socket: waits for answers, until it is set not to block.
-        fields: what the server answers to ``INFO``.
         run: names the server's process: another one after each restart.
+        is_encrypted: by TLS.
+        is_direct: whether the descriptor can be written without waiting.
+        number: of the descriptor. It may be another's once the connection is closed, which the
+            thread for I/O does.
         started: not before it started or became the primary, in microseconds of its own clock.
         digest: names the script, which the server has loaded.
     """
 
     _redis_py: Any
     where: str
-    fields: dict[str, str] = field(default_factory=dict)
+    is_encrypted: bool
     run: bytes = b""
     is_cluster: bool = False
     started: int = 0
     digest: bytes = b""
-    socket: Any = field(init=False)
-    is_encrypted: bool = field(init=False)
+    is_direct: bool = field(init=False)
+    number: int = field(init=False)
     _reader: Reader = field(init=False)
+    _ready: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.socket = self._redis_py._sock  # there is no public name before redis-py 8
-        self.is_encrypted = isinstance(self.socket, ssl.SSLSocket)
-        # redis-py's own parser takes several times as long, and takes codes off errors.
-        error = exceptions.ResponseError
-        self._reader = Reader(ValueError, error, notEnoughData=_NOTHING)
+        self.is_direct = not self.is_encrypted and os.name == "posix"
+        self.number = self.socket.fileno()
+        # redis-py's own parser takes several times as long.
+        error = self._redis_py._parser.parse_error
+        self._reader = Reader(protocolError=ValueError, replyError=error)
+
+    @property
+    def socket(self) -> Any:
+        """The socket, to wait for what comes; None once it is closed."""
+        return self._redis_py._sock  # there is no public name before redis-py 8
+
+    def send(self, *commands: Sequence[Word]) -> None:
+        """Send all of ``commands`` at once."""
+        self.socket.sendall(b"".join([packed(*command) for command in commands]))
 
     def read(self) -> list[Any]:
         """The answers that have come, as bytes; an error is one of them. For a readable socket."""
-        try:
+        if not self._ready:
             self._fill()
-            while self.is_encrypted:  # more than what its socket shows may have come
-                self._fill()
-        except _WOULD_WAIT:
-            pass
-        return list(iter(self._reader.gets, _NOTHING))
-
-    def ask(self, *command: Word) -> Any:
-        """The answer to ``command``. Blocks; raises redis-py's errors."""
-        [answer] = self.ask_all(command)
-        return answer
-
-    def ask_all(self, *commands: Sequence[Word]) -> list[Any]:
-        """The answers to ``commands``, which are sent at once."""
-        self.socket.sendall(b"".join([packed(*command) for command in commands]))
-        return [self._receive() for _ in commands]
-
-    def _receive(self) -> Any:
-        while (answer := self._reader.gets()) is _NOTHING:
+        while self.is_encrypted and self.socket.pending():
             self._fill()
+        found, self._ready = self._ready, []
+        return found
+
+    def receive(self) -> Any:
+        """Wait for the next answer, as bytes; raises redis-py's errors."""
+        while not self._ready:
+            self._fill(waits=True)
+        answer = self._ready.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    def write(self, data: bytes) -> int:
-        """How many bytes of ``data`` could be sent without waiting."""
-        try:
-            return int(self.socket.send(data))
-        except _WOULD_WAIT:
-            return 0
+    def ask(self, *command: Word) -> Any:
+        """The answer to ``command``. Blocks; raises redis-py's errors."""
+        self.send(command)
+        return self.receive()
 
-    def _fill(self) -> None:
-        if not (data := self.socket.recv(_CHUNK)):
+    def write(self, data: bytes) -> int:
+        """How many bytes of ``data`` could be sent without waiting. For the thread for I/O."""
+        return self._at_once(self.socket.send, data) or 0
+
+    def _at_once(self, call: Callable[[T], R], argument: T) -> R | None:
+        """What ``call`` returns; None if it would wait."""
+        patience = self.socket.gettimeout()
+        self.socket.settimeout(0)
+        try:
+            return call(argument)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+        finally:
+            self.socket.settimeout(patience)
+
+    def _fill(self, *, waits: bool = False) -> None:
+        data: bytes | None
+        if waits:
+            data = self.socket.recv(_CHUNK)
+        elif self.is_direct:
+            # Python's `recv` asks whether it would wait, by a system call.
+            try:
+                data = os.read(self.number, _CHUNK)
+            except BlockingIOError:
+                return
+        else:
+            data = self._at_once(self.socket.recv, _CHUNK)  # a part of a record may have come
+        if data is None:
+            return
+        if not data:
             raise exceptions.ConnectionError("the server closed the connection")
         self._reader.feed(data)
+        while (answer := self._reader.gets()) is not False:  # which 0 equals
+            self._ready.append(answer)
+
+    def has_more(self) -> bool:
+        """Whether `read` has something though nothing can be read from the socket."""
+        if self._ready or not self.is_encrypted:
+            return bool(self._ready)
+        return self.socket is not None and self.socket.pending() > 0
 
     def close(self) -> None:
         """Close the socket. Idempotent."""
@@ -125,65 +163,96 @@ class Servers:
     """Where to look for the server.
 
     Attributes:
-        key: whose slot counts in a cluster.
-        timeout: seconds in which a connection must be made.
-        script: what requests run; each connection begins with loading it.
-        places: of Redis, or of Sentinels where ``sentinel`` names the primary.
-        tls: whether connections to Redis are encrypted.
+        hosts: of Redis, or of Sentinels where ``sentinel`` names the primary.
+        path: the socket, instead of hosts.
         arguments: what every connection to Redis is made with, for redis-py.
         sentinel_arguments: the same for Sentinels.
+        tls: whether connections to Redis are encrypted.
+        sentinel_tls: the same for Sentinels.
+        key: whose slot counts in a cluster.
+        script: what requests run; each connection begins with loading it.
     """
 
+    hosts: Sequence[Host]
     key: bytes
     timeout: float
     clock: Clock
     script: bytes
-    places: Sequence[Place]
+    path: str | None = None
     sentinel: str | None = None
     tls: bool = False
+    sentinel_tls: bool = False
     arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
     sentinel_arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    #: What led to the primary last.
-    _answered: Place | None = field(default=None, init=False, repr=False)
+    #: Which server's process was reached last; all connections of a client go there.
+    run: bytes = field(default=b"", init=False, repr=False)
+    #: The host that led to the primary last.
+    _answered: Host | None = field(default=None, init=False, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
         """What is connected to, for people."""
-        return tuple(map(_shown, self.places))
+        return (self.path,) if self.path else tuple(f"{host}:{port}" for host, port in self.hosts)
 
-    def connect(self) -> Connection:
-        """A connection to the primary. Blocks; raises coordlock's errors alone."""
+    def connection(self, host: Host | None, patience: float) -> Any:
+        """A connection of redis-py to ``host``, or by the socket's path; not connected yet.
+
+        It waits for ``patience`` seconds to connect, and for each answer.
+        """
+        arguments = self._arguments(self.arguments, patience)
+        if host is None:
+            unix: Any = UnixDomainSocketConnection
+            return unix(path=self.path or "", **arguments)
+        transport = SSLConnection if self.tls else TCPConnection
+        return transport(host=host[0], port=host[1], **arguments)
+
+    def connect(self, patience: float | None = None) -> Connection:
+        """A connection to the primary. Blocks; raises coordlock's errors alone.
+
+        It gives up after ``patience`` seconds, or the ``timeout``.
+        """
         refusal: BackendError | None = None
-        for place, until in self._candidates():
+        patience = self.timeout if patience is None else patience
+        deadline = self.clock.now() + patience
+        for host, until in self._candidates(deadline):
             try:
-                connection = self._follow(place, until)
+                connection = self._follow(host, until)
             except BackendError as error:
                 # The answer of a server is worth more than the silence of the next one.
                 if refusal is None or isinstance(refusal, BackendUnavailable):
                     refusal = error
             else:
                 if self.sentinel is None:
-                    self._answered = place
+                    self._answered = host
+                self.run = connection.run
                 return connection
         raise refusal or BackendUnavailable(SERVICE, "no host is known")
 
-    def _candidates(self) -> Iterator[tuple[Place, float]]:
-        """Each place to try, and until when it may answer, so that the others have time left."""
-        deadline = self.clock.now() + self.timeout
-        # First what answered last.
-        places = sorted(self.places, key=lambda place: place != self._answered)
-        if self.sentinel is not None:
-            yield self._discovered(self.sentinel, places), deadline
-            return
-        for number, place in enumerate(places):
-            now = self.clock.now()
-            yield place, now + (deadline - now) / (len(places) - number)
+    def _candidates(self, deadline: float) -> Iterator[tuple[Host | None, float]]:
+        """Each host to try, and until when it may answer, so that the others have time left.
 
-    def _discovered(self, name: str, places: Sequence[Place]) -> Place:
+        Without a host, the socket's path.
+        """
+        if self.path:
+            yield None, deadline
+        elif self.sentinel is not None:
+            patience = deadline - self.clock.now()
+            yield self._discovered(self.sentinel, patience), deadline
+        else:
+            hosts = self._hosts()
+            for number, host in enumerate(hosts):
+                now = self.clock.now()
+                yield host, now + (deadline - now) / (len(hosts) - number)
+
+    def _hosts(self) -> list[Host]:
+        """All hosts; the first is the one that answered last."""
+        return sorted(self.hosts, key=lambda host: host != self._answered)
+
+    def _discovered(self, name: str, patience: float) -> Host:
         """The primary, as the first Sentinel names it that answers and sees it up."""
-        arguments = _arguments(self.sentinel_arguments, self.timeout / len(places))
+        arguments = self._arguments(self.sentinel_arguments, patience / len(self.hosts))
         kind: Any = Sentinel  # it has no types
-        sentinel = kind(places, sentinel_kwargs=arguments)
+        sentinel = kind(self._hosts(), sentinel_kwargs={**arguments, "ssl": self.sentinel_tls})
         where = ", ".join(self.names)
         try:
             host, port = sentinel.discover_master(name)
@@ -195,7 +264,7 @@ class Servers:
                 + (f" (a Sentinel's port is usually 26379): {details}" if details else ""),
             ) from None
         except Exception as error:
-            raise translate(error, where, is_plain=not arguments.get("ssl")) from error
+            raise translate(error, where, is_plain=not self.sentinel_tls) from None
         finally:
             for client in sentinel.sentinels:
                 client.close()
@@ -203,35 +272,34 @@ class Servers:
         self._answered = answered["host"], answered["port"]
         return str(host), int(port)
 
-    def _follow(self, place: Place, deadline: float) -> Connection:
+    def _follow(self, host: Host | None, deadline: float) -> Connection:
         for _ in range(_MOVES):
+            where = self.path if host is None else f"{host[0]}:{host[1]}"
+            assert where is not None
             try:
-                return self._greet(place, deadline - self.clock.now())
+                opened = self.connection(host, deadline - self.clock.now())
+                return self._greet(opened, where)
+            except exceptions.MovedError as moved:
+                host = (moved.host or (host[0] if host else ""), int(moved.port))
             except BackendError:
                 raise
+            except (exceptions.RedisError, OSError, ValueError) as error:
+                raise translate(error, where, is_plain=not self.tls) from None
             except Exception as error:
-                match str(error).split():
-                    case ["MOVED", _, address]:
-                        host, _, port = address.rpartition(":")
-                        place = host or place[0], int(port)
-                    case _:
-                        raise translate(error, _shown(place), is_plain=not self.tls) from error
+                raise translate(error, where) from error
         raise BackendUnavailable(SERVICE, "each node of the cluster names another one")
 
-    def _greet(self, place: Place, patience: float) -> Connection:
-        """A connection to ``place``, which gets ``patience`` seconds for each answer."""
-        arguments = _arguments(self.arguments, patience)
-        kind: Any = UnixDomainSocketConnection  # it has no types
-        where: dict[str, Any] = {"path": place}
-        if not isinstance(place, str):
-            kind = SSLConnection if self.tls else TCPConnection
-            where = {"host": place[0], "port": place[1]}
-        opened = kind(**where, **arguments)
+    def _greet(self, opened: Any, where: str) -> Connection:
         try:
             opened.connect()
-            connection = Connection(opened, _shown(place))
-            _learn(connection, self.script, self.key)
+            connection = Connection(opened, where, isinstance(opened, SSLConnection))
+            connection.send(
+                *(("INFO", "server"), ("INFO", "replication"), ("TIME",)),
+                *(("SCRIPT", "LOAD", self.script), ("EXISTS", self.key)),
+            )
+            _learn(connection)
             self._check(connection)
+            connection.socket.settimeout(self.timeout)
         except BaseException:
             opened.disconnect()
             raise
@@ -242,7 +310,7 @@ class Servers:
 
         If another client reached another one, two would hold a lock.
         """
-        if self.sentinel is None and len(set(self.places)) > 1 and not connection.is_cluster:
+        if self.sentinel is None and len(set(self.hosts)) > 1 and not connection.is_cluster:
             raise BackendError(
                 SERVICE,
                 f"{connection.where} is no node of a cluster, and several hosts must be nodes of "
@@ -250,41 +318,35 @@ class Servers:
                 "?sentinel=NAME",
             )
 
-
-def _shown(place: Place) -> str:
-    return place if isinstance(place, str) else f"{place[0]}:{place[1]}"
-
-
-def _arguments(given: Mapping[str, Any], patience: float) -> dict[str, Any]:
-    # Else OpenSSL asks for the pass phrase of an encrypted key on the terminal.
-    password = {"ssl_password": ""} if any(name.startswith("ssl_") for name in given) else {}
-    patience = max(0.05, patience)
-    return {
-        **password,
-        **given,
-        "socket_connect_timeout": patience,
-        "socket_timeout": patience,
-        "retry": Retry(NoBackoff(), 0),  # the kernel knows what may be sent twice
-        "protocol": 2,
-    }
+    def _arguments(self, given: Mapping[str, Any], patience: float) -> dict[str, Any]:
+        # Else OpenSSL asks for the pass phrase of an encrypted key on the terminal.
+        password = {"ssl_password": ""} if any(name.startswith("ssl_") for name in given) else {}
+        patience = max(0.05, min(self.timeout, patience))
+        return {
+            **password,
+            **given,
+            "socket_connect_timeout": patience,
+            "socket_timeout": patience,
+            "retry": Retry(NoBackoff(), 0),  # the kernel knows what may be sent twice
+            "protocol": 2,
+        }
 
 
-def _learn(connection: Connection, script: bytes, key: bytes) -> None:
-    """Load the script, and ask what the server is; refuse one that can't be used."""
+def _learn(connection: Connection) -> None:
+    """Take the answers to what a connection begins with; refuse a server that can't be used."""
     where = connection.where
-    text = connection.ask("INFO").decode("utf-8", "replace")
-    lines = (line.partition(":") for line in text.splitlines())
-    connection.fields = fields = {name: value for name, _, value in lines}
-    mode = fields.get("redis_mode", fields.get("server_mode"))  # the latter is Valkey's
-    if mode == "sentinel":
+    fields = info(connection.receive())
+    if _mode(fields) == "sentinel":
         raise BackendError(
             SERVICE, f"{where} is a Sentinel: give the primary's name as well, as ?sentinel=NAME"
         )
+    fields |= info(connection.receive())
+    time, digest, _ = [connection.receive() for _ in range(3)]
     version = tuple(int(part) for part in re.findall(r"\d+", fields.get("redis_version", ""))[:3])
     if version < _OLDEST:
         shown = fields.get("redis_version") or "a server of unknown version"
         raise BackendError(SERVICE, f"{where}: coordlock needs Redis 6.2 or later, not {shown}")
-    if fields.get("role", "master") != "master" and mode != "cluster":  # a cluster's says who is
+    if fields.get("role", "master") != "master":
         primary = f"{fields.get('master_host')}:{fields.get('master_port')}"
         raise BackendUnavailable(
             SERVICE, f"{where} is a replica, and its primary is {primary}: give that one's address"
@@ -295,16 +357,18 @@ def _learn(connection: Connection, script: bytes, key: bytes) -> None:
             f"{where} gives no run_id, by which coordlock notices that Redis has lost its data: "
             "connect to Redis or Valkey itself, not to a proxy or another server",
         )
-    loading = ("SCRIPT", "LOAD", script)
-    time, digest, _ = connection.ask_all(("TIME",), loading, ("EXISTS", key))
     now = int(time[0]) * 1_000_000 + int(time[1])
     # Both ends of that are whole seconds of its clock, so it may be almost one too long.
     uptime = int(fields.get("uptime_in_seconds", 0))
     started = now - max(0, uptime - 1) * 1_000_000
     if fields.get("second_repl_offset", "-1") != "-1":
         started = now  # it was promoted some time ago, perhaps a moment
-    connection.run, connection.is_cluster = run.encode(), mode == "cluster"
+    connection.run, connection.is_cluster = run.encode(), _mode(fields) == "cluster"
     connection.started, connection.digest = started, digest
+
+
+def _mode(fields: Mapping[str, str]) -> str | None:
+    return fields.get("redis_mode", fields.get("server_mode"))  # the latter is Valkey's
 
 
 def packed(*words: Word) -> bytes:
@@ -317,3 +381,9 @@ def packed(*words: Word) -> bytes:
             for word in words
         )
         return _pack(tuple(encoded))
+
+
+def info(text: bytes) -> dict[str, str]:
+    """The fields of an answer to ``INFO``."""
+    lines = (line.partition(":") for line in text.decode("utf-8", "replace").splitlines())
+    return {name: value for name, _, value in lines}

@@ -16,7 +16,7 @@ from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, failed
 from coordlock_redis.errors import SERVICE, client_closed
-from coordlock_redis.pipeline import IOThread, Pipeline
+from coordlock_redis.request_thread import RequestThread
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, ScriptContext, loss
 from coordlock_redis.servers import Servers
 from coordlock_redis.subscription import Subscription
@@ -37,7 +37,6 @@ class RedisSession(Backend):
 
     Args:
         prefix: of the names of all keys and channels of the root.
-        timeout: seconds in which a request must be answered.
         delay: see `ScriptContext`.
         replicas: how many must have what the client changes.
     """
@@ -47,7 +46,6 @@ class RedisSession(Backend):
         servers: Servers,
         prefix: bytes,
         ttl: float,
-        timeout: float,
         timers: Timers,
         *,
         delay: float | None = None,
@@ -60,27 +58,25 @@ class RedisSession(Backend):
         self._client: Final = uuid4().hex[:16]
         self._root: Final = prefix
         self._inbox: Final = prefix + b"inbox:" + self._client.encode()
-        #: On this channel, Redis reports that data may be gone.
-        self._anew: Final = prefix + b"anew"
         self._context: Final = ScriptContext(servers.key, self._client, delay, ttl)
         self._lock: Final = threading.RLock()
-        self._thread: Final = IOThread(timers.clock, timeout)
-        self._requests: Final = Pipeline(
-            self._thread, servers, self._context, timers.clock, timeout, replicas
-        )
         self._subscription: Final = Subscription(
-            self._thread,
+            servers, self._context, timers, replicas, self._inbox, ttl / 3, self
+        )
+        self._requests: Final = RequestThread(
             servers,
             self._context,
-            timers,
+            timers.clock,
+            servers.timeout,
             replicas,
-            (self._inbox, self._anew),
-            ttl / 3,
-            self,
+            guests=[self._subscription],
         )
         self._session: OneSession[str] = OneSession(SERVICE, self._lock, self._ended)
         self._watches: Final = Watches(self._look, self._is_own, timers, self._lock)
         self._observers: Final = Observers(self, timers.clock, self._lock)
+        #: On this channel, Redis reports that data may be gone.
+        self._anew: Final = prefix + b"anew"
+        self._subscription.subscribe(self._anew)
         self._opened = 0
         self._closing: Promise[None] | None = None
 
@@ -88,6 +84,7 @@ class RedisSession(Backend):
         with self._lock:
             self._opened += 1
             session = f"{self._client}-{self._opened}"
+        self._subscription.keep()
         arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS))
         begun = partial(self._begun, session, listener)
         return self._subscription.ask(Request("open", arguments, begun, changes=True))
@@ -108,6 +105,8 @@ class RedisSession(Backend):
     def heartbeat(self) -> Promise[float]:
         if not (session := self._session.current):
             return failed(self._session.missing())
+        if self._context.failure:
+            return failed(self._session.lose(session, self._context.failure))
         arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS))
 
         def beaten(answer: list[Any]) -> float:
@@ -118,7 +117,9 @@ class RedisSession(Backend):
             return self._ttl
 
         request = Request("heartbeat", arguments, beaten, changes=True)
-        return self._watched(session, self._subscription.ask(request))
+        answer = self._subscription.ask(request)
+        answer.add_done_callback(partial(self._notice_loss, session))
+        return answer
 
     def close(self) -> Promise[None]:
         with self._lock:
@@ -128,35 +129,36 @@ class RedisSession(Backend):
             self._closing = closing = Promise[None]()
         self._watches.close()
         self._observers.close(client_closed())
-        if session:
-            self._requests.ask(Request("close", [session], lambda _: None))
-        self._thread.close().add_done_callback(closing.follow)
+        last = Request("close", [session], lambda _: None) if session else None
+        ended = self._requests.close(last)
+        ended.add_done_callback(closing.follow)
         return closing
 
     def _in_session(self, request: Callable[[str], Request[T]]) -> Promise[T]:
         """Send what ``request`` makes of the session; notice when that is gone."""
         if not (session := self._session.current):
             return failed(self._session.missing())
-        return self._watched(session, self._requests.ask(request(session)))
+        answer = self._requests.ask(request(session))
+        answer.add_done_callback(partial(self._notice_loss, session))
+        return answer
 
     def _look(self, request: Request[None]) -> Promise[None]:
         """Look for contenders, unless the session is gone, and with it those of the client."""
         session = self._session.current or ""
         request.arguments = [session, *request.arguments]
-        return self._watched(session, self._requests.ask(request))
-
-    def _watched(self, session: str, answer: Promise[T]) -> Promise[T]:
-        """The ``answer``, which may say that the session is lost."""
-
-        def notice(answer: Promise[T]) -> None:
-            if isinstance(error := answer.exception(), SessionLost):
-                self._lose(session, error.reason)
-
-        answer.add_done_callback(notice)
+        answer = self._requests.ask(request)
+        answer.add_done_callback(partial(self._notice_loss, session))
         return answer
 
-    def _lose(self, session: str | None, reason: str) -> None:
-        self._session.lose(session, reason, self._reread)  # after SWAPDB there may be other data
+    def _notice_loss(self, session: str, answer: Promise[Any]) -> None:
+        error = answer.exception()
+        if isinstance(error, SessionLost):
+            self._lose(session, error.reason)
+
+    def _lose(self, session: str, reason: str) -> None:
+        if session == self._session.current:
+            self._session.lose(session, reason)
+            self._reread()  # after SWAPDB there may be other data
 
     def _ended(self) -> None:
         self._watches.reset()
@@ -194,7 +196,7 @@ class RedisSession(Backend):
             else:
                 if (born := int(message)) > self._context.born:
                     # Before what is observed shows that the data is gone.
-                    self._lose(self._session.current, loss(born, self._context).reason)
+                    self._lose(self._session.current or "", loss(born, self._context).reason)
                 self._reread()
         except ValueError:
             text = "redis: another program published on coordlock's channel: %r %r"
@@ -202,8 +204,8 @@ class RedisSession(Backend):
 
     def _take(self, words: list[str]) -> None:
         match words:
-            case ["left", id, order, before, *_]:
-                self._watches.on_left(id, int(order), was_first=before == "0")
+            case ["left", id, order, before, revision]:
+                self._watches.on_left(id, int(order), int(revision), was_first=before == "0")
             case ["value", id, order, version]:
                 self._watches.on_value(id, int(order), int(version))
             case ["over", session, born]:
@@ -211,10 +213,14 @@ class RedisSession(Backend):
 
     def on_subscribed(self, channel: bytes) -> None:
         """What happens from now on is reported on this channel."""
-        if channel == self._inbox:
-            self._watches.on_subscribed()
-            self._session.recovered()
         self._observers.live(channel)
+
+    def on_live(self) -> None:
+        """The connection is there, with all channels."""
+        self._watches.on_subscribed()
+        for channel in self._observers.places():
+            self._observers.live(channel)
+        self._session.recovered()
 
     def on_silence(self, since: float, reason: str) -> None:
         """The connection is gone; all until ``since`` was reported."""

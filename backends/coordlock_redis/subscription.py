@@ -8,23 +8,20 @@ The answer to a request comes behind all earlier messages, so it shows what has 
 
 from __future__ import annotations
 
-from math import inf
-from typing import Any, ClassVar, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 from coordlock.errors import BackendError
 from coordlock.runtime.clock import Timers
-from coordlock.runtime.promise import Promise
-from coordlock_redis.errors import BROKEN, translate
-from coordlock_redis.pipeline import IOThread, Pipeline
+from coordlock.runtime.process import PROCESS
+from coordlock_redis.errors import translate
+from coordlock_redis.request_thread import RequestThread
 from coordlock_redis.requests import Request, ScriptContext
-from coordlock_redis.servers import Connection, Servers, packed
+from coordlock_redis.servers import BROKEN, Connection, Servers, packed
 
 __all__ = ["Subscription"]
 
-T = TypeVar("T")
-
-#: Seconds before another attempt to connect at most, where nothing is asked.
-RECONNECT_DELAY_S: Final = 1.0
+#: Seconds before another attempt to connect, from the first to the last.
+RECONNECT_DELAYS_S: Final = (0.05, 1.0)
 
 
 class Subscriber(Protocol):
@@ -36,102 +33,122 @@ class Subscriber(Protocol):
     def on_subscribed(self, channel: bytes) -> None:
         """What happens from now on is reported on this channel."""
 
+    def on_live(self) -> None:
+        """The connection is there, with all channels."""
+
     def on_silence(self, since: float, reason: str) -> None:
         """The connection is gone; all until ``since`` was reported."""
 
 
-class _Order(Request[None]):
-    """``SUBSCRIBE`` or ``UNSUBSCRIBE``, whose answers are pushed."""
-
-    answers: ClassVar[int] = 0
-
-    def command(self, context: ScriptContext, connection: Connection) -> bytes:
-        return packed(self.name, *self.arguments)
-
-
-def _order(name: str, *channels: bytes) -> _Order:
-    return _Order(name, channels, lambda _: None)
-
-
-class Subscription(Pipeline):
-    """A connection of its own, which no other request holds up. It is kept once it was needed.
+class Subscription(RequestThread):
+    """A connection of its own, which no other request holds up.
 
     Args:
-        channels: what is always subscribed to.
+        inbox: the channel that is always subscribed to.
         ping_interval: seconds without a request until the connection is tried by one.
     """
 
     def __init__(
         self,
-        thread: IOThread,
         servers: Servers,
         context: ScriptContext,
         timers: Timers,
         replicas: int,
-        channels: tuple[bytes, ...],
+        inbox: bytes,
         ping_interval: float,
         session: Subscriber,
     ) -> None:
-        super().__init__(thread, servers, context, timers.clock, servers.timeout, replicas)
+        # A part of the time-to-live, so that the lease has time for another heartbeat.
+        timeout = min(servers.timeout, ping_interval)
+        super().__init__(servers, context, timers.clock, timeout, replicas)
         self._timers: Final = timers
         self._ping_interval: Final = ping_interval
         self._session: Final = session
-        self._channels: Final = set(channels)
-        #: When to connect next, though nothing is asked; once something was.
-        self._connect_at = inf
+        self._channels: Final[dict[bytes, int]] = {inbox: 1}
+        #: Whether the connection is kept.
+        self._is_wanted = False
+        #: When to connect next.
+        self._connect_at = 0.0
+        self._pause = RECONNECT_DELAYS_S[0]
         #: All that happened until then has been reported.
         self.complete_until = 0.0
 
-    def ask(self, request: Request[T]) -> Promise[T]:
-        """Send ``request``; its promise."""
-        self._connect_at = min(self._connect_at, self._clock.now())
-        return super().ask(request)
+    def keep(self) -> None:
+        """Keep the connection from now on. Safe for threads."""
+        if self._host._until is None:
+            self._is_wanted = True
+            self._host._start()
+        self._wake()
 
     def subscribe(self, channel: bytes) -> None:
         """Subscribe to ``channel``, too. Safe for threads."""
-        self._channels.add(channel)
-        self.ask(_order("SUBSCRIBE", channel))
+        with self._lock:
+            self._channels[channel] = self._channels.get(channel, 0) + 1
+            if self._channels[channel] == 1:
+                self._order("SUBSCRIBE", channel)
 
     def unsubscribe(self, channel: bytes) -> None:
-        """Undo `subscribe`. Safe for threads."""
-        self._channels.discard(channel)
-        if self.connection is not None:
-            self.ask(_order("UNSUBSCRIBE", channel))
+        """Undo one `subscribe`. Safe for threads."""
+        with self._lock:
+            self._channels[channel] -= 1
+            if not self._channels[channel]:
+                del self._channels[channel]
+                self._order("UNSUBSCRIBE", channel)
 
-    # For the thread for I/O
-
-    def work(self) -> None:
-        if self.connection is not None and self._clock.now() >= self._own_due:
-            # Without a session no heartbeat finds that data is gone. Any script does.
-            self.ask(Request("time", (), lambda _: None))
-        super().work()
-
-    def due(self) -> float:
-        return min(super().due(), self._own_due)
-
-    @property
-    def _own_due(self) -> float:
-        """When to connect or to try the connection, though nothing is asked."""
-        if self._thread.refusal is not None:
-            return inf
-        return self._connect_at if self.connection is None else self._sent_at + self._ping_interval
+    def _order(self, command: str, *channels: bytes) -> None:
+        # The child of a fork shares the socket.
+        if (connection := self.connection) is not None and PROCESS.id == self._pid:
+            self._put(connection, [], packed(command, *channels))
 
     def _needs_connection(self) -> bool:
-        return bool(self._asked) or self._clock.now() >= self._own_due
+        due = self._due()
+        return self.connection is None and due is not None and self._clock.now() >= due
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> None:
+        began_at = self._clock.now()
+        with self._lock:
+            channels = set(self._channels)
         try:
-            connection = super()._connect()
-            try:
-                connection.ask("HELLO", 3)  # so that requests and messages can share it
-            except BROKEN as error:
-                connection.close()
-                raise translate(error, connection.where) from None
+            connection = self._servers.connect(self._connect_timeout)
+            connection.socket.settimeout(self._timeout)
+            self._greet(connection, channels)
         except BackendError:
-            self._connect_at = self._clock.now() + self._timers.jitter(RECONNECT_DELAY_S)
+            self._connect_at = self._clock.now() + self._timers.jitter(self._pause)
+            self._pause = min(2 * self._pause, RECONNECT_DELAYS_S[1])
             raise
-        self._asked.insert(0, _order("SUBSCRIBE", *self._channels))
-        return connection
+        with self._lock:
+            self.connection = connection
+            if late := set(self._channels) - channels:
+                self._order("SUBSCRIBE", *late)
+        self._sent_at = self.complete_until = began_at
+        self._pause = RECONNECT_DELAYS_S[0]
+        self._session.on_live()
+
+    def _greet(self, connection: Connection, channels: set[bytes]) -> None:
+        try:
+            connection.ask("HELLO", 3)  # so that requests and messages can share it
+            connection.send(("SUBSCRIBE", *channels))
+            missing = set(channels)
+            while missing:
+                event, channel, *message = connection.receive()
+                missing.discard(channel)
+                if event == b"message":
+                    self._session.on_message(channel, message[0])
+        except BROKEN as error:
+            connection.close()
+            raise translate(error, connection.where) from None
+
+    def _work(self) -> None:
+        due = self._due()
+        if self.connection is not None and due is not None and self._clock.now() >= due:
+            # Without a session no heartbeat finds that data is gone. Any script does.
+            self.ask(Request("time", (), lambda _: None))
+        super()._work()
+
+    def _due(self) -> float | None:
+        if not self._is_wanted or self._host._until is not None:
+            return None
+        return self._connect_at if self.connection is None else self._sent_at + self._ping_interval
 
     def _push(self, message: list[Any]) -> None:
         match message:
@@ -149,11 +166,11 @@ class Subscription(Pipeline):
         super()._take(request, connection, answer, copies)
         if is_error and self.connection is connection:
             # It may have been the answer to `SUBSCRIBE`.
-            self._break(answer)
+            self._drop(translate(answer, connection.where))
 
-    def drop(self, error: BackendError) -> None:
+    def _drop(self, error: BackendError) -> None:
         was_live = self.connection is not None
         self._connect_at = self._clock.now()
-        super().drop(error)
+        super()._drop(error)
         if was_live:
             self._session.on_silence(self.complete_until, error.reason)

@@ -4,8 +4,8 @@ Redis reports a departure to the clients that watch the contender, and to that w
 Messages come in the order in which things happened. What depends on none of them coming:
 
 * After each gap in the messages, the client asks for all that it watches.
-* The client remembers departures that nothing watched yet. When these are too many, it forgets them
-  and asks for each contender that was read before.
+* Of departures that nothing watched yet, the client remembers the latest. Where it has forgotten
+  one, it asks for each contender that was read before that departure.
 * A contender whose session has expired is removed by the next script that looks. So the client
   looks when the session of one that it watches should have expired.
 """
@@ -19,14 +19,13 @@ from typing import Any, Final
 
 from coordlock.backend import Departure
 from coordlock.backend.watch_table import Watched, WatchTable
-from coordlock.errors import BackendError, ClientClosed, SessionLost
+from coordlock.errors import ClientClosed, SessionLost
 from coordlock.model.contender import Contender
-from coordlock.runtime.clock import Timer, Timers, sleep
-from coordlock.runtime.driver import Steps, run_in_background
+from coordlock.runtime.clock import Timer, Timers
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_redis.contenders import names
-from coordlock_redis.requests import MICROSECONDS, Request
+from coordlock_redis.requests import MICROSECONDS, Argument, Request
 
 __all__ = ["Watches"]
 
@@ -83,13 +82,15 @@ class Watches:
         self._timers: Final = timers
         self._lock: Final = lock
         self._table: Final[WatchTable[_Watched]] = WatchTable(lock)
-        #: What has left, and what that proves.
-        self._departures: Final[dict[_Key, Departure]] = {}
+        #: What has left, the latest last: what that proves, and its revision at the latest.
+        self._departures: Final[dict[_Key, tuple[Departure, int]]] = {}
         #: What a script has put under watch already, and when its session expires.
         self._arranged: Final[dict[_Key, float]] = {}
-        #: All departures after this revision are reported and remembered; None for an unknown one.
+        #: All departures after this revision are reported; None while that is unknown.
         self._since: int | None = None
-        #: The time since messages were missed or forgotten; None while they are missed.
+        #: Those after this revision that came are remembered.
+        self._forgotten = 0
+        #: The time since the last gap in the messages; None during one.
         self._period: object | None = None
         self._timer: Timer | None = None
         self._is_closed = False
@@ -122,9 +123,9 @@ class Watches:
             if self._is_closed:
                 return lambda: None
             watched, cancel = self._table.add(_Watched(contender), on_departure, waiters, version)
-            departure = self._departures.get((contender.id, contender.order))
+            departure, _ = self._departures.get((contender.id, contender.order), (None, 0))
             expires_at = self._arranged.pop((contender.id, contender.order), None)
-            is_known = self._since is not None and revision >= self._since
+            is_known = self._since is not None and revision >= max(self._since, self._forgotten)
             is_arranged = expires_at is not None or self._is_own(contender.session)
             watched.is_reported |= is_known and is_arranged
             needs_look = changes or not watched.is_reported
@@ -142,7 +143,7 @@ class Watches:
             self._table.clear()
             self._arranged.clear()
             self._departures.clear()
-            self._since = None
+            self._since, self._forgotten = None, 0
 
     def close(self) -> None:
         """Report nothing any more."""
@@ -154,14 +155,14 @@ class Watches:
 
     # What the subscription reports
 
-    def on_left(self, id: str, order: int, *, was_first: bool) -> None:
-        """A message says that a contender has left."""
+    def on_left(self, id: str, order: int, revision: int, *, was_first: bool) -> None:
+        """A message says that a contender has left, at that ``revision``."""
         departure = Departure.FIRST if was_first else Departure.IN_ORDER
         with self._lock:
-            self._departures[id, order] = departure
+            self._departures[id, order] = departure, revision
             if len(self._departures) > MAX_REMEMBERED:
-                self._departures.clear()
-                self._since, self._period = None, object()  # no look before this one counts
+                _, forgotten = self._departures.pop(next(iter(self._departures)))
+                self._forgotten = max(self._forgotten, forgotten)
             watched = self._table.watched.get((id, order))
         if watched is not None:
             self._report(watched, departure)
@@ -206,24 +207,26 @@ class Watches:
 
     def _look(self, watched: Sequence[_Watched]) -> None:
         """Ask for contenders, and report the departures of those that are not there."""
+        period = self._period
         for start in range(0, len(watched), LOOK_BATCH):
-            run_in_background(self._looking(watched[start : start + LOOK_BATCH]))
+            batch = watched[start : start + LOOK_BATCH]
+            arguments: list[Argument] = []
+            for each in batch:
+                arguments += names(each.contender)
+            request = Request("watch", arguments, partial(self._seen, batch, period))
+            self._ask(request).add_done_callback(partial(self._repeat, batch))
 
-    def _looking(self, batch: Sequence[_Watched]) -> Steps[None]:
-        while batch:
-            period = self._period
-            arguments = [word for each in batch for word in names(each.contender)]
-            try:
-                answer = yield self._ask(Request("watch", arguments, list))
-            except SessionLost:
-                return
-            except BackendError as error:
-                log.debug("redis: another look follows: %s", error)
-                yield sleep(self._timers, RELOOK_DELAY_S)  # not once the client is closed
-                batch = [watched for watched in batch if watched.watches]
-            else:
-                self._seen(batch, period, answer)
-                return
+    def _repeat(self, batch: Sequence[_Watched], done: Promise[None]) -> None:
+        error = done.exception()
+        if error is None or isinstance(error, SessionLost) or self._is_closed:
+            return
+        log.debug("redis: another look follows: %s", error)
+
+        def again() -> None:
+            self._look([watched for watched in batch if watched.watches])
+
+        with suppress(ClientClosed):
+            self._timers.call_at(self._timers.clock.now() + RELOOK_DELAY_S, again)
 
     def _seen(self, batch: Sequence[_Watched], period: object | None, answer: list[Any]) -> None:
         _, revision, *found = answer

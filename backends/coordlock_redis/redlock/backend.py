@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 from uuid import uuid4
 
 from coordlock.backend import (
@@ -26,14 +26,13 @@ from coordlock.errors import BackendError, BackendUnavailable, ConfigurationErro
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
 from coordlock.runtime.clock import Timers
-from coordlock.runtime.driver import Steps, run_in_background
 from coordlock.runtime.promise import Promise, all_of, failed, in_thread, resolved
 from coordlock.settings import TLS_OPTIONS, Option, Settings
 from coordlock_redis import access
 from coordlock_redis.errors import client_closed
 from coordlock_redis.options import DB, delay_or_auto, restart_delay
-from coordlock_redis.pipeline import IOThread, Pipeline
-from coordlock_redis.redlock.nodes import SERVICE, Node, described
+from coordlock_redis.redlock.nodes import SERVICE, Node, Runs, described
+from coordlock_redis.request_thread import RequestThread
 from coordlock_redis.requests import MICROSECONDS, Argument, Request, ScriptContext
 from coordlock_redis.scripts import files
 from coordlock_redis.servers import Connection
@@ -46,6 +45,8 @@ T = TypeVar("T")
 _FEWEST: Final = 3
 #: A server has this part of the time-to-live to answer: a slow one must not cost the lock.
 _PATIENCE: Final = 0.1
+#: An acquire may take this part of it; until then it shortens what a heartbeat extends.
+_ACQUIRE: Final = 0.5
 #: By how much two clocks may run apart in the time-to-live: a part of it, and seconds.
 _DRIFT: Final = (0.01, 0.002)
 
@@ -70,12 +71,16 @@ class _Header(ScriptContext):
         return 0, name, connection.started + int((self.delay or 0) * MICROSECONDS)
 
 
-class _Held(NamedTuple):
-    """A lock that the client has."""
+@dataclass(slots=True)
+class _Held:
+    """A key that the client has, or asks for."""
 
     queue: str
     key: bytes
     value: bytes
+    #: When it was asked for: no server lets it expire before a time-to-live after that.
+    since: float
+    is_asked: bool = True
 
 
 class RedlockBackend(Backend):
@@ -96,22 +101,16 @@ class RedlockBackend(Backend):
         self._prefix: Final = prefix
         self._ttl: Final = ttl
         self._delay: Final = delay
-        #: What a heartbeat certainly extends the session by.
-        self._certain: Final = ttl - ttl * _DRIFT[0] - _DRIFT[1]
+        self._drift: Final = ttl * _DRIFT[0] + _DRIFT[1]
+        self._longest: Final = ttl * _ACQUIRE
         self._majority: Final = len(nodes) // 2 + 1
-        context, clock = _Header(prefix, "", delay, ttl), timers.clock
-        # A thread for each, because it waits while its server is silent to a new connection.
-        self._threads: Final = [IOThread(clock, node.timeout) for node in nodes]
+        self._clock: Final = timers.clock
+        context = _Header(prefix, "", delay, ttl)
         self._nodes: Final = [
-            Pipeline(thread, node, context, clock, node.timeout)
-            for thread, node in zip(self._threads, nodes, strict=True)
+            RequestThread(node, context, timers.clock, node.timeout) for node in nodes
         ]
         self._lock: Final = threading.RLock()
         self._held: dict[str, _Held] = {}
-        #: What the client asks for.
-        self._asked: dict[str, _Held] = {}
-        #: How many heartbeats were sent.
-        self._heartbeats = 0
         self._session: OneSession[str] = OneSession(SERVICE, self._lock)
         self._closing: Promise[None] | None = None
 
@@ -126,51 +125,64 @@ class RedlockBackend(Backend):
             )
         timeout = min(settings.request_timeout, settings.ttl * _PATIENCE)
         tls = settings.options["tls"]
-        prefix = access.prefix(settings.root) + b"lock:"
-        nodes: list[Node] = []
+        runs = Runs()
+        nodes = []
         for host in settings.hosts:
-            how = access.by_url(replace(settings, hosts=(host,)), tls=tls)
-            nodes.append(Node(prefix, timeout, timers.clock, _SCRIPT, **how, nodes=nodes))
+            alone = replace(settings, hosts=(host,))
+            node = access.servers(alone, None, timers.clock, _SCRIPT, tls=tls)
+            fields = vars(node) | {"timeout": timeout}
+            nodes.append(Node(**fields, runs=runs))
         delay = restart_delay(settings)
-        return cls(nodes, prefix, settings.ttl, settings.ttl if delay is None else delay, timers)
+        return cls(
+            nodes,
+            access.prefix(settings.root) + b"lock:",
+            settings.ttl,
+            settings.ttl if delay is None else delay,
+            timers,
+        )
 
     def open(self, listener: SessionListener) -> Promise[SessionInfo]:
-        return run_in_background(self._opening(listener))
-
-    def _opening(self, listener: SessionListener) -> Steps[SessionInfo]:
         session = uuid4().hex[:16]
+
+        def decide(came: list[Any], failures: list[BackendError]) -> Promise[SessionInfo] | None:
+            if len(came) >= self._majority:
+                if not self._session.begin(session, listener):
+                    return failed(client_closed())
+                return resolved(SessionInfo(session, self._ttl - self._drift))
+            return self._silence(failures)
+
         self._held = {}
-        ttl = yield self._extend(session)
-        if not self._session.begin(session, listener):
-            raise client_closed()
-        return SessionInfo(session, ttl)
+        return _decided(self._ask("extend", [self._milliseconds], lambda answer: None), decide)
 
     def heartbeat(self) -> Promise[float]:
-        session = self._session.current
-        return self._extend(session) if session else failed(self._session.missing())
-
-    def _extend(self, session: str) -> Promise[float]:
-        """Extend what is held; for how many seconds that is certain. Any majority may answer."""
         with self._lock:
-            self._heartbeats += 1
-            held = self._held.copy()
+            if not (session := self._session.current):
+                return failed(self._session.missing())
+            # In this order, because an acquire may be granted in between: one that is too old now
+            # is never granted later, and one that is granted here is in both lists.
+            now = self._clock.now()
+            asked = [key for key in self._held.values() if key.is_asked]
+            held = {id: key for id, key in self._held.items() if not key.is_asked}
+            # The session's next deadline is theirs, too. Those who answer this need not be those
+            # that vote for them, so it counts from when they were asked for.
+            ages = [now - key.since for key in asked]
+            late = max([age for age in ages if age < self._longest], default=0.0)
+            certain = self._ttl - self._drift - late
             arguments: list[Argument] = [self._milliseconds]
-            for each in held.values():
+            for each in (*held.values(), *asked):
                 arguments += (each.key, each.value)
             # Under the lock: none of them is deleted before.
             answers = self._ask("extend", arguments, lambda answer: answer[1:])
 
         def decide(came: list[Any], failures: list[BackendError]) -> Promise[float] | None:
             counts = dict(zip(held, map(sum, zip(*came, strict=True)), strict=False))
-            # Some were released meanwhile.
-            kept = [id for id in counts if id in self._held]
-            missing = [id for id in kept if counts[id] < self._majority]
+            missing = [id for id, count in counts.items() if count < self._majority]
             if len(came) >= self._majority and not missing:
-                return resolved(self._certain)
+                return resolved(certain)
             out_of = len(self._servers)
             for id in missing:
                 without = len(came) - counts[id]
-                if without > out_of - self._majority:
+                if without > out_of - self._majority and id in self._held:
                     reason = (
                         f"{without} of {out_of} servers have lost the lock {held[id].queue!r}: "
                         "they were restarted, or their clocks went wrong"
@@ -178,7 +190,9 @@ class RedlockBackend(Backend):
                     return failed(self._session.lose(session, reason))
             if len(came) + len(failures) < out_of:
                 return None
-            return failed(self._unavailable(failures))
+            if all(id not in self._held for id in missing) and len(came) >= self._majority:
+                return resolved(certain)  # they were released meanwhile
+            return self._silence(failures) or failed(self._unavailable(failures))
 
         return _decided(answers, decide)
 
@@ -191,8 +205,9 @@ class RedlockBackend(Backend):
                 return failed(self._session.missing())
             key = self._prefix + entry.queue.encode("utf-8", "surrogatepass")
             value = f"{entry.id} {session} ".encode() + entry.owner.encode()
-            self._asked[entry.id] = mine = _Held(entry.queue, key, value)
-            heartbeats = self._heartbeats
+            # Before it is sent, so that a heartbeat meanwhile extends it.
+            asked = _Held(entry.queue, key, value, self._clock.now())
+            mine = self._held.setdefault(entry.id, asked)
             arguments = (key, value, self._milliseconds)
             answers = self._ask("lock", arguments, lambda answer: bytes(answer[1]))
 
@@ -201,22 +216,21 @@ class RedlockBackend(Backend):
         ) -> Promise[tuple[Snapshot, ...]] | None:
             votes = came.count(value)
             if votes >= self._majority:
-                with self._lock:
-                    if session != self._session.current:
-                        return failed(self._session.missing())
-                    if heartbeats == self._heartbeats:
-                        self._held[entry.id] = mine
-                        del self._asked[entry.id]
-                        found = _contender(entry.queue, value)
-                        return resolved((Snapshot(entry.queue, (found,)),))
-                # The votes may end before the session, whose heartbeat has not extended them.
-                return self.enqueue(entries)
+                mine.is_asked = False  # before the look at the clock: see `heartbeat`
+            took = self._clock.now() - mine.since
+            if votes >= self._majority and took < self._longest:
+                if session != self._session.current:
+                    return failed(self._session.missing())
+                found = _contender(entry.queue, value)
+                return resolved((Snapshot(entry.queue, (found,)),))
             left = len(self._servers) - len(came) - len(failures)
-            if votes + left >= self._majority:
+            if votes + left >= self._majority and votes < self._majority:
                 return None
-            self._delete(entry)
+            self._delete([entry])
             others = sorted(set(came) - {value}, key=came.count)
             if not others:
+                if votes >= self._majority:
+                    failures = [BackendUnavailable(SERVICE, f"the servers took {took:.1f} s")]
                 return failed(self._unavailable(failures))
             blocking = tuple(_contender(entry.queue, other) for other in others)
             return resolved((Snapshot(entry.queue, blocking),))
@@ -224,19 +238,18 @@ class RedlockBackend(Backend):
         return _decided(answers, decide)
 
     def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
-        [entry] = entries
-
         def decide(came: list[int], failures: list[BackendError]) -> Promise[bool] | None:
-            if sum(came) >= self._majority:
+            full = sum(count == len(entries) for count in came)
+            if full >= self._majority:
                 return resolved(True)
-            if came.count(0) > len(self._servers) - self._majority:
+            if len(came) - full > len(self._servers) - self._majority:
                 return resolved(False)
             if len(came) + len(failures) < len(self._servers):
                 return None
             # Those that are silent may have had it.
             return self._silence(failures) or resolved(True)
 
-        return _decided(self._delete(entry), decide)
+        return _decided(self._delete(entries), decide)
 
     def describe(self) -> Promise[ServiceInfo]:
         if self._closing is not None:
@@ -252,11 +265,11 @@ class RedlockBackend(Backend):
             self._closing = closing = Promise[None]()
             self._session.forget(closes=True)
             arguments: list[Argument] = [
-                word for id, held in (self._held | self._asked).items() for word in (held.key, id)
+                word for id, held in self._held.items() for word in (held.key, id)
             ]
-        if arguments:
-            self._ask("unlock", arguments, lambda _: None)
-        ended = all_of(thread.close() for thread in self._threads)
+        ended = all_of(
+            node.close(Request("unlock", arguments, lambda _: None)) for node in self._nodes
+        )
         ended.add_done_callback(lambda _: closing.resolve(None))
         return closing
 
@@ -264,12 +277,13 @@ class RedlockBackend(Backend):
     def _milliseconds(self) -> int:
         return int(self._ttl * 1000)
 
-    def _delete(self, entry: Entry) -> list[Promise[int]]:
-        key = self._prefix + entry.queue.encode("utf-8", "surrogatepass")
+    def _delete(self, entries: Sequence[Entry]) -> list[Promise[int]]:
+        arguments: list[Argument] = []
         with self._lock:
-            self._held.pop(entry.id, None)
-            self._asked.pop(entry.id, None)
-            return self._ask("unlock", [key, entry.id], lambda answer: int(answer[1]))
+            for entry in entries:
+                self._held.pop(entry.id, None)
+                arguments += (self._prefix + entry.queue.encode("utf-8", "surrogatepass"), entry.id)
+            return self._ask("unlock", arguments, lambda answer: int(answer[1]))
 
     def _ask(
         self, script: str, arguments: Sequence[Argument], read: Callable[[list[Any]], T]

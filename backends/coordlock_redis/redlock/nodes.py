@@ -11,61 +11,72 @@ from coordlock.backend import ServiceInfo
 from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.runtime.log import Log
 from coordlock_redis.describe import fields_of
-from coordlock_redis.errors import BROKEN, translate
-from coordlock_redis.servers import Connection, Servers
+from coordlock_redis.errors import translate
+from coordlock_redis.servers import BROKEN, Connection, Servers, info
 
-__all__ = ["SERVICE", "Node", "described"]
+__all__ = ["SERVICE", "Node", "Runs", "described"]
 
 log = Log("coordlock")
 
 SERVICE: Final = "redlock"
 
 
-#: Of all nodes, so that one notes which server it reaches before the next one looks.
-_LOCK: Final = threading.Lock()
+@dataclass
+class Runs:
+    """Which run of a server each node has reached, and which refusals the log shows."""
+
+    by_name: dict[str, bytes] = field(default_factory=dict)
+    logged: set[str] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def claim(self, name: str, run: bytes) -> str | None:
+        """Note that ``name`` reaches ``run``; the other node that does, which keeps it."""
+        with self.lock:
+            self.by_name.pop(name, None)  # two addresses may change places
+            for other, known in self.by_name.items():
+                if known == run:
+                    return other
+            self.by_name[name] = run
+            return None
+
+    def log(self, refusal: str) -> None:
+        """Log ``refusal`` once: every request connects again."""
+        with self.lock:
+            is_new = refusal not in self.logged
+            self.logged.add(refusal)
+        if is_new:
+            log.warning("a server of redlock:// has no vote: %s", refusal)
 
 
-@dataclass(eq=False)
+@dataclass
 class Node(Servers):
     """One server of a Redlock.
 
     Attributes:
-        nodes: all of the client's.
+        runs: shared by all nodes of the client.
     """
 
-    nodes: list[Node] = field(default_factory=list, repr=False)
-    #: Which server's process it votes for.
-    run: bytes = field(default=b"", init=False, repr=False)
-    #: The refusal that the log shows: every request connects again.
-    _logged: str = field(default="", init=False, repr=False)
+    runs: Runs = field(default_factory=Runs, repr=False)
 
-    def connect(self) -> Connection:
+    def connect(self, patience: float | None = None) -> Connection:
         """A connection, unless the server can have no vote."""
         try:
-            return super().connect()
+            return super().connect(patience)
         except BackendError as error:
-            if not isinstance(error, BackendUnavailable) and error.reason != self._logged:
-                self._logged = error.reason
-                log.warning("a server of redlock:// has no vote: %s", error.reason)
+            if not isinstance(error, BackendUnavailable):
+                self.runs.log(error.reason)
             raise
 
     def _check(self, connection: Connection) -> None:
         [name] = self.names
-        with _LOCK:
-            others = (node for node in self.nodes if node is not self)
-            other = next((node for node in others if node.run == connection.run), None)
-            self.run = connection.run if other is None else b""  # addresses may change places
         if connection.is_cluster:
             reason = (
                 f"{name} is a node of a cluster, which keeps a key on one node only: "
                 "name servers that know nothing of each other, or use redis:// for the cluster"
             )
-        elif other is not None:
-            reason = (
-                f"{name} is the same server as {other.names[0]}, which votes once: "
-                "name another server"
-            )
-        elif policy := _evicting(connection.fields):
+        elif (other := self.runs.claim(name, connection.run)) is not None:
+            reason = f"{name} is the same server as {other}, which votes once: name another server"
+        elif policy := _evicting(info(connection.ask("INFO", "memory"))):
             reason = (
                 f"maxmemory-policy of {name} is {policy}, so it may delete locks when its memory "
                 "is full: set it to noeviction"

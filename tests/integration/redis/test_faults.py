@@ -10,7 +10,7 @@ from typing import Self
 import coordlock_redis
 import pytest
 import redis
-from coordlock_redis.pipeline import IOThread
+from coordlock_redis.request_thread import RequestThread
 from coordlock_redis.servers import Servers
 from coordlock_redis.session import RedisSession
 
@@ -120,8 +120,7 @@ def test_a_server_that_is_silent_to_new_connections_costs_no_session(
 def test_a_server_that_takes_no_more_data_holds_up_no_other_connection_of_the_thread(
     only: RedisServer,
 ) -> None:
-    connection = Servers(b"key", 600.0, SYSTEM_CLOCK, b"", [(only.host, only.port)]).connect()
-    connection.socket.setblocking(False)
+    connection = Servers([(only.host, only.port)], b"key", 600.0, SYSTEM_CLOCK, b"").connect()
     data, began = b"x" * 50_000_000, time.monotonic()
     only.pause()
     try:
@@ -174,14 +173,14 @@ def test_a_departure_that_was_told_to_nobody_is_noticed_at_the_reconnect(
 def test_a_connection_that_is_closed_as_soon_as_it_hears_ends_no_client(
     only: RedisServer, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    subscribed, strikes = RedisSession.on_subscribed, iter([True])
+    live, strikes = RedisSession.on_live, iter([True])
 
-    def strike(session: RedisSession, channel: bytes) -> None:
+    def strike(session: RedisSession) -> None:
         if next(strikes, False):
             deafen(only)
-        subscribed(session, channel)
+        live(session)
 
-    monkeypatch.setattr(RedisSession, "on_subscribed", strike)
+    monkeypatch.setattr(RedisSession, "on_live", strike)
     with coordlock.connect(only.url_for(root)) as client:
         for _ in range(20):
             client.lock("a").acquire(timeout=60).release()
@@ -292,14 +291,14 @@ def test_a_client_whose_thread_fails_holds_nothing(
     url = only.url_for(root, ttl="9s")
     with coordlock.connect(url) as one:
         grant = one.lock("a").acquire(timeout=60)
-        turn, errors = IOThread._turn, iter([RuntimeError("odd")])
+        turn, errors = RequestThread._turn, iter([RuntimeError("odd")])
 
-        def fail(self: IOThread) -> None:
+        def fail(self: RequestThread) -> None:
             for error in errors:
                 raise error
             turn(self)
 
-        monkeypatch.setattr(IOThread, "_turn", fail)
+        monkeypatch.setattr(RequestThread, "_turn", fail)
         deafen(only)
         eventually(lambda: grant.state is GrantState.LOST)
         with pytest.raises(LockLost, match="thread failed: RuntimeError: odd"):

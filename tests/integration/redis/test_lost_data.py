@@ -106,7 +106,7 @@ def test_a_longest_ttl_that_was_deleted_is_that_of_the_clients_that_live(
 
 def test_a_start_is_not_dated_back(only: RedisServer) -> None:
     """Though the server counts in whole seconds of its clock."""
-    servers = Servers(b"key", 5.0, SYSTEM_CLOCK, b"", [(only.host, only.port)])
+    servers = Servers([(only.host, only.port)], b"key", 5.0, SYSTEM_CLOCK, b"")
     for _ in range(3):
         only.kill()
         time.sleep((0.8 - time.time()) % 1)

@@ -1,12 +1,17 @@
-"""What servers refuse is shown with what to do about it."""
+"""What servers refuse is shown with what to do about it, though redis-py takes some codes off."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from coordlock_redis.errors import translate
-from redis.exceptions import ResponseError
+from redis.connection import Connection
 
 from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavailable
+
+connection: Any = Connection
+PARSER = connection()._parser
 
 
 @pytest.mark.parametrize(
@@ -30,6 +35,6 @@ from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavaila
 def test_a_refusal_is_shown_with_what_to_do(
     answer: str, advice: str, kind: type[BackendError]
 ) -> None:
-    error = translate(ResponseError(answer), "host:6379")
+    error = translate(PARSER.parse_error(answer), "host:6379")
     assert type(error) is kind
     assert advice in str(error)

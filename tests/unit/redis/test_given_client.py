@@ -8,13 +8,18 @@ import pytest
 import redis
 import redis.asyncio
 from coordlock_redis import access
-from coordlock_redis.given_client import by_client
+from coordlock_redis.given_client import servers_of
+from coordlock_redis.servers import Servers
 
 from coordlock.backend.config import configure
 from coordlock.errors import ConfigurationError
 from coordlock.runtime.clock import SYSTEM_CLOCK
 
 TLS: dict[str, Any] = {"ssl": True, "ssl_cert_reqs": "none"}
+
+
+def servers(client: object) -> Servers:
+    return servers_of(client, b"key", 1.0, SYSTEM_CLOCK, b"")
 
 
 @pytest.mark.parametrize("own", [{}, TLS], ids=["plain sentinels", "sentinels with tls"])
@@ -24,11 +29,10 @@ def test_sentinels_and_the_primary_each_have_tls_or_not(
     module: Any, own: dict[str, Any], theirs: dict[str, Any]
 ) -> None:
     sentinels = module.Sentinel([("a", 1), ("b", 2)], sentinel_kwargs=own, **theirs)
-    found = by_client(sentinels.master_for("main"))
-    assert found["places"] == [("a", 1), ("b", 2)]
-    given = found["sentinel_arguments"]
-    assert (given["ssl"], "ssl_cert_reqs" in given) == (bool(own),) * 2
-    assert (found["tls"], "ssl_cert_reqs" in found["arguments"]) == (bool(theirs),) * 2
+    found = servers(sentinels.master_for("main"))
+    assert found.hosts == [("a", 1), ("b", 2)]
+    assert (found.sentinel_tls, "ssl_cert_reqs" in found.sentinel_arguments) == (bool(own),) * 2
+    assert (found.tls, "ssl_cert_reqs" in found.arguments) == (bool(theirs),) * 2
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from coordlock_redis.redlock import RedlockBackend
-from coordlock_redis.redlock.nodes import Node
+from coordlock_redis.redlock.nodes import Runs
 
 from coordlock.errors import AuthenticationFailed, BackendError, BackendUnavailable
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Entry, Owner
-from coordlock.runtime.clock import SYSTEM_CLOCK, SystemTimers
+from coordlock.runtime.clock import SystemTimers
 from coordlock.runtime.promise import Promise
 
 
-class Asked:
+class Node:
     """Keeps what it is asked, for the test to answer."""
 
     def __init__(self) -> None:
@@ -27,17 +26,20 @@ class Asked:
         promise: Promise[Any] = request.promise
         return promise
 
-    def vote(self, number: int) -> None:
-        """Answer that request, an acquire, with a vote."""
-        request = self.asked[number]
-        request.promise.resolve(request.arguments[1])
+
+class Clock:
+    time = 100.0
+
+    def now(self) -> float:
+        return self.time
 
 
-def voting(nodes: list[Asked]) -> RedlockBackend:
+def voting(clock: Clock, nodes: list[Node]) -> RedlockBackend:
     """A backend with an open session on three ``nodes``."""
     backend = RedlockBackend([], b"", 10.0, 0.0, SystemTimers("test"))
     for name, value in (("_nodes", nodes), ("_servers", nodes), ("_majority", 2)):
         object.__setattr__(backend, name, value)
+    object.__setattr__(backend, "_clock", clock)
     backend._session.current = "s"
     return backend
 
@@ -45,23 +47,28 @@ def voting(nodes: list[Asked]) -> RedlockBackend:
 ENTRY = Entry("queue", "id", Mode.EX, Owner("host", 1))
 
 
-def test_votes_that_a_heartbeat_may_not_have_extended_are_asked_for_again() -> None:
-    """Else the session would outlive them, where an acquire takes long."""
-    a, b, c = nodes = [Asked(), Asked(), Asked()]
-    backend = voting(nodes)
+def vote(node: Node) -> None:
+    """Let ``node`` answer its first request, an acquire, with its vote."""
+    node.asked[0].promise.resolve(node.asked[0].arguments[1])
+
+
+def test_a_heartbeat_that_not_every_voter_has_counts_from_the_request() -> None:
+    clock = Clock()
+    a, b, c = nodes = [Node(), Node(), Node()]
+    backend = voting(clock, nodes)
     acquired = backend.enqueue([ENTRY])
-    a.vote(0)
+    vote(a)
+    c.asked[0].promise.resolve(b"rival r ")
+    clock.time += 0.9  # the lock's keys may expire at 110.0
+
     beaten = backend.heartbeat()
-    for node in (a, c):
-        node.asked[1].promise.resolve([])
+    a.asked[1].promise.resolve([1])
+    c.asked[1].promise.resolve([0])
     assert beaten.done()
-    b.vote(0)
-    assert not acquired.done()
-    for node in (a, c):
-        node.vote(2)
+
+    vote(b)  # and it never has the heartbeat
     assert acquired.result()[0].contenders[0].id == "id"
-    backend.heartbeat()
-    assert a.asked[3].arguments[2] == a.asked[2].arguments[1]  # its value
+    assert clock.time + beaten.result() < 110.0
 
 
 @pytest.mark.parametrize(
@@ -70,8 +77,8 @@ def test_votes_that_a_heartbeat_may_not_have_extended_are_asked_for_again() -> N
 def test_a_release_says_lost_only_if_no_majority_can_have_had_the_lock(
     answers: list[int | None], was_held: bool
 ) -> None:
-    nodes = [Asked(), Asked(), Asked()]
-    withdrawn = voting(nodes).withdraw([ENTRY])
+    nodes = [Node(), Node(), Node()]
+    withdrawn = voting(Clock(), nodes).withdraw([ENTRY])
     for node, answer in zip(nodes, answers, strict=True):
         promise = node.asked[0].promise
         if answer is None:
@@ -87,8 +94,8 @@ def test_a_release_says_lost_only_if_no_majority_can_have_had_the_lock(
 def test_a_refusal_ends_an_acquire_only_if_the_others_are_no_majority(
     refusals: int, expected: type[BackendError]
 ) -> None:
-    nodes = [Asked(), Asked(), Asked()]
-    acquired = voting(nodes).enqueue([ENTRY])
+    nodes = [Node(), Node(), Node()]
+    acquired = voting(Clock(), nodes).enqueue([ENTRY])
     voter, *failing = (node.asked[0].promise for node in nodes)
     errors: list[BackendError] = [AuthenticationFailed("redis", "no")] * refusals
     errors += [BackendUnavailable("redis", "silent")] * (2 - refusals)
@@ -99,17 +106,25 @@ def test_a_refusal_ends_an_acquire_only_if_the_others_are_no_majority(
 
 
 def test_two_addresses_may_change_places() -> None:
-    nodes: list[Node] = []
-    for name in ("a", "b"):
-        nodes.append(Node(b"", 1.0, SYSTEM_CLOCK, b"", [(name, 1)], nodes=nodes))
+    runs = Runs()
+    assert [runs.claim("a", b"1"), runs.claim("b", b"2")] == [None, None]
+    assert runs.claim("b", b"1") == "a"
+    assert [runs.claim("a", b"2"), runs.claim("b", b"1")] == [None, None]
 
-    def reaches(number: int, run: bytes) -> bool:
-        connection: Any = SimpleNamespace(run=run, is_cluster=False, fields={})
-        try:
-            nodes[number]._check(connection)
-        except BackendError:
-            return False
-        return True
 
-    assert [reaches(0, b"1"), reaches(1, b"2"), reaches(1, b"1")] == [True, True, False]
-    assert [reaches(0, b"2"), reaches(1, b"1")] == [True, True]
+def test_an_acquire_that_hangs_costs_the_session_little_and_is_no_lock_later() -> None:
+    """As where the names of two servers take long to look up."""
+    clock = Clock()
+    a, b, c = nodes = [Node(), Node(), Node()]
+    backend = voting(clock, nodes)
+    acquired = backend.enqueue([ENTRY])
+    vote(a)
+    for passed in (4.0, 9.0, 20.0):
+        clock.time = 100.0 + passed
+        beaten = backend.heartbeat()
+        for node in (a, b):
+            node.asked[-1].promise.resolve([1])
+        assert beaten.result() > 10.0 / 2 - 0.2
+    vote(b)
+    c.asked[0].promise.fail(BackendUnavailable("redis", "silent"))
+    assert isinstance(acquired.exception(), BackendUnavailable)

@@ -88,7 +88,7 @@ def test_what_a_script_has_put_under_watch_is_not_asked_for(watches: Watches, as
     watches.on_subscribed()
     watches.opened(1)
     _, told = waiting(watches, 2)
-    watches.on_left("blocker", 5, was_first=True)
+    watches.on_left("blocker", 5, 3, was_first=True)
     assert told == [Departure.FIRST]
     assert asked.ids == []
 
@@ -96,7 +96,7 @@ def test_what_a_script_has_put_under_watch_is_not_asked_for(watches: Watches, as
 def test_a_departure_before_the_watch_is_reported_at_once(watches: Watches, asked: Asked) -> None:
     watches.on_subscribed()
     watches.opened(1)
-    watches.on_left("blocker", 5, was_first=False)
+    watches.on_left("blocker", 5, 3, was_first=False)
     _, told = waiting(watches, 2)
     assert told == [Departure.IN_ORDER]
     assert asked.ids == []
@@ -125,7 +125,7 @@ def test_an_answer_from_before_a_gap_proves_nothing_of_the_time_after_it(
     watches.on_subscribed()
     for number in range(2):
         asked.answer(number, 20, 1, 10**9)
-    watches.on_left("blocker", 5, was_first=True)
+    watches.on_left("blocker", 5, 21, was_first=True)
     assert told == [Departure.UNORDERED]
 
 
@@ -142,7 +142,7 @@ def test_after_a_gap_a_departure_proves_something_once_the_waiter_has_been_found
     assert asked.ids == [["waiter"], ["blocker"]]
     asked.fail(0)
     asked.answer(1, 20, 1, 10**9)
-    watches.on_left("blocker", 5, was_first=True)
+    watches.on_left("blocker", 5, 21, was_first=True)
     assert told == [Departure.UNORDERED]  # the waiter may have been evicted in the gap
     eventually(lambda: asked.ids[2:] == [["waiter"]])
     asked.answer(2, 22, 0, 0)
@@ -153,22 +153,21 @@ def test_after_a_gap_a_departure_proves_something_once_the_waiter_has_been_found
     told = watch(watches, blocker, 30, [waiter])
     watches.on_subscribed()
     asked.answer(3, 31, 1, 0)
-    watches.on_left("other", 7, was_first=True)
+    watches.on_left("other", 7, 32, was_first=True)
     assert told == [Departure.FIRST]
 
 
-def test_what_was_read_before_departures_that_are_forgotten_is_looked_for(
+def test_what_was_read_before_a_departure_that_is_forgotten_is_looked_for(
     watches: Watches, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coordlock_redis.watches.MAX_REMEMBERED", 2)
     watches.on_subscribed()
-    early = watch(watches, contender("early"), 1)
+    watches.opened(1)
     for number in range(3):
-        watches.on_left(str(number), 5, was_first=True)
-    asked.answer(0, 9, 1, 10**9)  # a look from before they were forgotten
+        watches.on_left(str(number), 5, 10 + number, was_first=True)
+    assert watch(watches, contender("1"), 9) == [Departure.UNORDERED]
+    assert asked.ids == []
     told = watch(watches, contender("0"), 9)
-    assert asked.ids == [["early"], ["0"]]
-    asked.answer(1, 20, 0, 0)
+    assert asked.ids == [["0"]]
+    asked.answer(0, 20, 0, 0)
     assert told == [Departure.UNORDERED]
-    watches.on_left("early", 5, was_first=True)
-    assert early == [Departure.UNORDERED]
