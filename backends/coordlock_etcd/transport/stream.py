@@ -74,8 +74,8 @@ class StreamHost(Generic[T]):
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
         self._delay = _BACKOFF_S[0]
-        #: Whether etcd has refused a watch, and filed none since. A stream's token ends: then etcd
-        #: refuses each new watch.
+        #: Whether etcd has refused a watch, and not yet filed those that the next stream began with.
+        #: A stream's token ends: then etcd refuses each new watch.
         self._is_refused = False
         self.closed = False
 
@@ -186,7 +186,11 @@ class StreamHost(Generic[T]):
             self._stream = stream = Stream(self._connection.cluster, login, token)
         try:
             self._user.opened()
+            newest = self.newest_id
             for response in stream.responses():
+                if response.created and response.watch_id >= newest:
+                    # All that it began with is filed: etcd refuses none of it.
+                    self._delay, self._is_refused = _BACKOFF_S[0], False
                 self._take(response)
             raise BackendUnavailable(SERVICE, "the server ended the watch stream")
         finally:
@@ -196,8 +200,6 @@ class StreamHost(Generic[T]):
             stream.close()
 
     def _take(self, response: pb.WatchResponse) -> None:
-        if response.created:
-            self._delay, self._is_refused = _BACKOFF_S[0], False
         if response.events:
             self._connection.cluster.saw(response.events[-1].kv.mod_revision)
         self._user.received(response)
