@@ -74,8 +74,8 @@ class StreamHost(Generic[T]):
         self._stream: Stream | None = None
         self._thread: threading.Thread | None = None
         self._delay = _BACKOFF_S[0]
-        #: Whether etcd has refused a watch, and not yet filed those that the next stream began with.
-        #: A stream's token ends: then etcd refuses each new watch.
+        #: Whether etcd has refused a watch, and not yet filed those that the next stream began
+        #: with. A stream's token ends: then etcd refuses each new watch.
         self._is_refused = False
         self.closed = False
 
