@@ -29,7 +29,7 @@ Start = Callable[..., Future[Any]]
 def error_of(call: Callable[[], object], kind: type[E], match: str = "") -> E:
     """The error of a ``call`` with a short timeout: of this ``kind``, with ``match`` in its text.
 
-    If the machine stalls, the call ends as in an outage, and is repeated.
+    If the machine stalls, the call ends as in an outage or knows less, and is repeated.
     """
     until = time.monotonic() + BOUND
     while True:
@@ -38,7 +38,7 @@ def error_of(call: Callable[[], object], kind: type[E], match: str = "") -> E:
         error = caught.value
         if isinstance(error, kind) and re.search(match, str(error)):
             return error
-        if not isinstance(error, WaitUnavailable) or time.monotonic() > until:
+        if time.monotonic() > until:
             raise error
 
 

@@ -57,7 +57,7 @@ class MultiLockContract(ClientSuite):
     ) -> None:
         with client.lock("b"):
             several = other.multi_lock(["a", "b", "c"], timeout=0.3)
-            late = error_of(several.acquire, coordlock.AcquireTimeout)
+            late = error_of(several.acquire, coordlock.AcquireTimeout, " 1 contender")
             assert late.name == "b"
             assert late.position == 1
             eventually(lambda: lengths(client, "abc") == [0, 1, 0])
