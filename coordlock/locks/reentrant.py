@@ -43,10 +43,11 @@ class _ReentrantGrant(BaseGrant):
 
     def __init__(self, engine: Engine, hold: _Hold, part: object) -> None:
         assert hold.ticket is not None
+        # First: where a signal handler raises from here on, the grant that is dropped looks at it.
+        self._over: Promise[CoordlockError | None] = Promise()
         super().__init__(engine, hold.ticket)
         self._hold = hold
         self._part = part
-        self._over: Promise[CoordlockError | None] = Promise()
         hold.ticket.end.add_done_callback(self._over.follow)
 
     @property

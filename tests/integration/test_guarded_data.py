@@ -88,7 +88,7 @@ def test_a_commit_is_one_request_whatever_is_in_it(
 
 
 def test_a_read_is_one_round_trip(wire: Wire, grant: coordlock.Grant, key: str) -> None:
-    expected = {"etcd": {"Txn": 1}, "zookeeper": {"getData": 1, "exists": 1}}[wire.scheme]
+    expected = {"etcd": {"Txn": 1}, "zookeeper": {"getData": 1, "multi": 1}}[wire.scheme]
     assert wire.requests(lambda: grant.read(key)) == expected
 
 

@@ -15,6 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from coordlock_local import LocalBackend
@@ -86,7 +87,10 @@ def fork(root: str, queue: str) -> None:
     backend.watch(contender, 0, lambda _: None)  # so that there is a thread, too
     child = os.fork()
     if child == 0:
-        held = [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")[:-1]]
+        held = []
+        for name in os.listdir("/proc/self/fd"):
+            with suppress(FileNotFoundError):  # that of the list itself
+                held.append(os.readlink(f"/proc/self/fd/{name}"))
         say("child", os.getpid(), sum(root in path for path in held))
         assert backend.heartbeat().exception() is not None
         backend.close().result()
