@@ -89,11 +89,11 @@ def fewest(
     """The requests of ``begin``, and of the ``end`` of what that gives.
 
     Watches are set after a while, and a machine that stands still makes that any moment. So these
-    are the fewest of five.
+    are the fewest of twenty.
     """
     begun: list[Any] = []
     beginning, ending = [], []
-    for _ in range(5):
+    for _ in range(20):
         beginning.append(wire.requests(lambda: begun.append(begin())))
         ending.append(wire.requests(lambda: end(begun.pop())))
     return min(beginning, key=Counter.total), min(ending, key=Counter.total)
