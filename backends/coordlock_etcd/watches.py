@@ -77,7 +77,7 @@ class EtcdWatch:
         end: the end of the queue's keys; empty for a key.
         puts: whether it reports puts, too.
         id: on the stream; 0 while it is on none.
-        is_used: whether the client has enqueued there since `is_over` was asked last.
+        is_used: whether the client has enqueued there since the last call of `is_over`.
     """
 
     def __init__(self, key: bytes, end: bytes = b"", *, puts: bool = False) -> None:
@@ -114,7 +114,7 @@ class EtcdWatch:
     def broke(self) -> None:
         """It is on no stream any more.
 
-        Nothing that was known is relied upon: etcd may be restored from a backup meanwhile.
+        It forgets all departures: etcd may be restored from a backup meanwhile.
         """
         self.id = self._listed = 0
         self._filed = self._since = math.inf

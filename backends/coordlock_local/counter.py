@@ -64,7 +64,7 @@ class Counter:
     * the version of the directory.
     * ``boot``: during which run of the operating system ``last`` was written.
     * ``last``: the last token taken. It may not be on the disk, so it counts only during ``boot``.
-    * ``safe``: no token above is given out; up to here, ``reserved`` is known to be on the disk.
+    * ``safe``: the greatest token for which the disk is known to have ``reserved``.
     * ``reserved``: the next run of the system starts above.
     """
 

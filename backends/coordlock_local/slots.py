@@ -107,7 +107,7 @@ class Slots:
     def read(self) -> list[int]:
         """The index; empty for a file that is new, in which `begin` comes first.
 
-        Raises `BackendError` for a file that is none of coordlock's.
+        Raises `BackendError` for a file that coordlock did not write.
         """
         header = os.pread(self._descriptor, _PAGE, 0)
         if header == bytes(len(header)):

@@ -96,7 +96,7 @@ class OwnClient:
     def stop(self) -> None:
         self._handler.failed = None
         client, connection = self.client, self._handler.connection
-        # Where there is none just now, as after Ctrl-C has ended it, the next one says farewell.
+        # Without a connection, as after Ctrl-C, it waits for the next one to close the session.
         until = time.monotonic() + _GRACE
         while client._session_id and not connection.is_live and time.monotonic() < until:
             time.sleep(_LOOK)

@@ -61,7 +61,7 @@ class OwnContenders:
         unwanted: the paths of nodes to delete that may still exist, also of earlier sessions.
 
     Attributes:
-        session: whose contenders are made here.
+        session: the session that owns the contenders.
         queues: reads the queues.
     """
 
@@ -262,7 +262,7 @@ class OwnContenders:
             raise Evicted(me.key.rpartition("/")[0])
 
     def withdraw(self, entries: Sequence[Entry]) -> Steps[bool]:
-        """See `Backend.withdraw`. One request where the contenders are known and there."""
+        """See `Backend.withdraw`. One request where it knows all paths and all exist."""
         removed = yield from self._remove(entries)
         if not removed:
             removed = True

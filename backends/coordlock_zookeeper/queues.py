@@ -63,7 +63,7 @@ class QueueReader:
         return tuple(snapshots)
 
     def joined(self, queue: str, child_list: ChildList, me: Contender) -> Steps[Snapshot]:
-        """The snapshot for ``me``, who has just come."""
+        """The snapshot of ``queue`` for ``me``, a contender that was just created."""
         snapshot = yield from self.part(queue, child_list, me)
         can_share = isinstance(me.claim, Mode) and me.claim is not Mode.NL
         if not (snapshot.omitted and can_share) or blockers(snapshot, me):

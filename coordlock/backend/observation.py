@@ -106,9 +106,9 @@ class Observation(Generic[S]):
     # For backends
 
     def show(self, state: S) -> None:
-        """Take ``state`` for the newest, which it is known to be; an older one is left out.
+        """Show ``state``, unless its revision is smaller than that of the state it shows.
 
-        After a gap, a smaller revision is newer: the service was restored from a backup.
+        After a gap it shows any revision: the service may have been restored from a backup.
         """
         with self._lock:
             newest, is_stale = self._view.state, self._view.stale_since is not None

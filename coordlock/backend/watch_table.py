@@ -98,7 +98,7 @@ class WatchTable(Generic[W]):
         return watched, watch
 
     def discard(self, wanted: W) -> None:
-        """Stop watching ``wanted``, which nobody was told of: a signal handler has struck."""
+        """Forget ``wanted``: a signal handler raised before the service was asked to watch it."""
         wanted.watches.clear()
         self._forget(wanted)
 

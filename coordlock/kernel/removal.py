@@ -255,6 +255,5 @@ def _may_take_effect_later(request: Promise[Any] | None) -> bool:
     if request is None or not request.done():
         return True
     error = request.exception()
-    if error is None or isinstance(error, BackendUnavailable):
-        return error is not None
-    return not isinstance(error, CoordlockError)  # a signal handler's, which may have come later
+    # What is no error of coordlock is a signal handler's, which may have raised after the sending.
+    return isinstance(error, BackendUnavailable) or not isinstance(error, CoordlockError | None)

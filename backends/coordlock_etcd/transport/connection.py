@@ -42,8 +42,8 @@ Result = TypeVar("Result")
 
 #: Seconds of silence after which a request is sent again that may be.
 SILENCE_S: Final = 1.5
-#: How many attempts in a row are given up after that. The next one has all the time that is left:
-#: etcd may need longer than `SILENCE_S` for a change, and answer others at once.
+#: How many attempts in a row the client gives up after `SILENCE_S`. It gives the next one all the
+#: time that is left: etcd may need longer for a change while it answers others at once.
 _SHORT_ATTEMPTS: Final = 2
 #: Seconds before a call's deadline in which gRPC may give it up.
 _EARLY_S: Final = 0.2
@@ -101,7 +101,7 @@ class Connection:
         return alone
 
     def patience(self, attempts: int) -> float:
-        """Seconds for a request after so many ``attempts`` of its caller without an answer."""
+        """Seconds that the caller waits for an answer, after ``attempts`` that got none."""
         return min(self.timeout, SILENCE_S) if attempts < _SHORT_ATTEMPTS else self.timeout
 
     def call(

@@ -1,4 +1,4 @@
-"""Requests that wait for others: only so many are under way."""
+"""Limits how many requests are under way at once."""
 
 from __future__ import annotations
 
