@@ -7,6 +7,7 @@ import pickle
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 
@@ -18,26 +19,28 @@ from coordlock.testing.lock_service import LockService
 URL = "memory://waiting-on-oneself"
 
 
-@pytest.fixture
-def fast() -> Iterator[LockService]:
-    """A service whose time flies: a minute passes in a moment."""
+@contextmanager
+def fast_time(service: LockService) -> Iterator[None]:
+    """The service's time flies: a minute passes in a moment."""
     ended = threading.Event()
 
     def fly() -> None:
         while not ended.wait(0.005):
             service.advance(10)
 
-    with LockService() as service, ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as pool:
         pool.submit(fly)
-        yield service
-        ended.set()
+        try:
+            yield
+        finally:
+            ended.set()
 
 
 def test_a_thread_that_waits_for_itself_is_warned_and_told(
-    fast: LockService, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with fast.connect() as client, client.lock("q"):
-        with pytest.raises(AcquireTimeout) as caught:
+    with LockService() as service, service.connect() as client, client.lock("q"):
+        with fast_time(service), pytest.raises(AcquireTimeout) as caught:
             client.lock("q").acquire(timeout=600)
         assert flush(30)
     assert "held by this process since" in str(caught.value)
@@ -69,10 +72,11 @@ def test_another_threads_grant_is_named_without_a_warning(
 
 
 def test_a_thread_that_waits_for_itself_through_another_client_is_warned_and_told(
-    fast: LockService, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with fast.connect() as one, fast.connect() as other:
-        with one.lock("q"), pytest.raises(AcquireTimeout, match="held by this process since") as e:
+    with LockService() as service, service.connect() as one, service.connect() as other:
+        caught = pytest.raises(AcquireTimeout, match="held by this process since")
+        with one.lock("q"), fast_time(service), caught as e:
             other.lock("q").acquire(timeout=600)
         assert flush(30)
     assert "in this thread" in str(e.value)
