@@ -164,7 +164,7 @@ _IN_VAIN = {
 class WaitError(CoordlockError):
     """The base of the errors of calls that wait: the wait ended without success.
 
-    These calls wait: ``acquire``, ``convert``, ``campaign``, ``join``, ``take``, ``wait``,
+    These calls wait: ``acquire``, ``upgrade``, ``campaign``, ``join``, ``take``, ``wait``,
     ``enter``, ``leave`` and ``next``. ``kind`` says what the call waited for, such as ``"lock"``,
     ``"semaphore"``, ``"election"`` or ``"work queue"``.
 
@@ -197,9 +197,9 @@ class WaitTimeout(WaitError, TimeoutError):
 class AcquireTimeout(WaitTimeout):
     """The lock was not granted within the caller's timeout; the contender was withdrawn.
 
-    ``waited`` is in seconds. ``position`` counts the contenders ahead of this one when the client
-    last saw the queue, half a second before the deadline; None if it never did, and after a timeout
-    of 0 as that try found it. ``holder`` describes the nearest of them. After a
+    ``waited`` is in seconds. ``position`` counts the contenders ahead of this one as the client
+    last saw the queue: half a second before the deadline, or in the try of a timeout of 0. It is
+    None if the client never saw the queue. ``holder`` describes the nearest of them; after a
     timeout of 0 it may be only a key, because its owner would cost another request. ``held_here``
     says since when, and in which thread or task, this process itself holds the lock, if it does.
     """
@@ -272,7 +272,10 @@ class DeadlockDetected(WaitError, RuntimeError):
 
 @dataclass(eq=False, repr=False)
 class Evicted(WaitError, RuntimeError):
-    """The contender was removed from its queue while the session lives; acquire again to go on."""
+    """The contender was removed from its queue while the session lives.
+
+    To wait again, at the end of the queue, call ``acquire`` again.
+    """
 
     name: str
     kind: str = field(default="lock", kw_only=True)
@@ -304,7 +307,7 @@ class LockLost(CoordlockError, RuntimeError):
 
 @dataclass(eq=False, repr=False)
 class StaleToken(CoordlockError, RuntimeError):
-    """The resource has seen a newer token: the grant was lost, though its holder went on.
+    """The resource has seen a newer token: the grant was lost, and its holder has continued.
 
     ``newest`` is the newest token seen. Do not use what was read under ``token`` either.
     """
@@ -363,8 +366,8 @@ class WorkQueueFull(CoordlockError, RuntimeError):
 class JobNotRun(CoordlockError, RuntimeError):
     """A call did not run a slot of a job: the slot has left the job's history.
 
-    So its outcome is unknown. The other reasons are errors of this class, of which all but one of
-    several hosts that start each slot get one.
+    So its outcome is unknown. Other reasons have errors of their own below this class. Where
+    several hosts start each slot, all but one of them get such an error.
     """
 
     name: str
@@ -429,7 +432,7 @@ class AlreadyRunning(JobNotRun):
 
 @dataclass(eq=False, repr=False)
 class Unsupported(CoordlockError, NotImplementedError):
-    """The backend, or the grant, cannot do this; the message says what to use instead."""
+    """The backend, or the grant, cannot do this; the message says why, or what to use instead."""
 
     problem: str
 

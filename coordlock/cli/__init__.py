@@ -25,7 +25,7 @@ def main() -> int:
     if sys.platform == "win32":
         sys.stderr.write(
             "coordlock: the command line needs a POSIX system; on Windows, programs can use "
-            "coordlock with etcd:// or zookeeper://\n"
+            "coordlock with every service but local files\n"
         )
         return 78
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

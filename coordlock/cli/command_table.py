@@ -201,7 +201,7 @@ _ALL: Final = (
             "--http",
             read=address,
             metavar="[HOST:]PORT",
-            help="Tell by HTTP who leads: /, /leading, /healthz. HOST is 127.0.0.1 by default.",
+            help="Say by HTTP who leads: /, /leading, /healthz. HOST is 127.0.0.1 by default.",
         ),
         EVENT_LINES,
         rest=f"[{_REST}]",
@@ -286,7 +286,7 @@ _ALL: Final = (
             "--count",
             read=whole(1, 2**31),
             metavar="N",
-            help="End after N items. Default: go on until a signal comes.",
+            help="End after N items. Default: only when a signal comes.",
         ),
         Option(
             "--max-failures",
@@ -451,7 +451,7 @@ _ALL: Final = (
         ),
         Option(
             "--restored",
-            help="The database is a restored backup: earlier grants are lost, and tokens go on.",
+            help="The database is a restored backup: end earlier grants, and give higher tokens.",
         ),
         example="setup postgresql --url postgresql://db1/app",
     ),

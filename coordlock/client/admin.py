@@ -78,7 +78,7 @@ class _Admin(Resident):
         the list, until the next item is put.
 
         Raises `NameConflict` for a gate that is shut, a job at work, a barrier and a request to
-        release a lock whose queue is not empty, and a work queue that has items or consumers.
+        release a lock whose queue is not empty, and a work queue that has items.
         Raises `BackendError` for a counter, latch, gate, barrier or job that another program or a
         newer release wrote, and `BackendUnavailable`: then it may have been deleted, or may be yet.
         """

@@ -325,9 +325,8 @@ class _BaseJobRun(BaseGrant):
 class JobRun(_BaseJobRun, Grant):
     """A run of a job, begun: a grant of the job's lock, with its token.
 
-    What leaves `Job.run` without an error records the slot as done, in one step with the look
-    whether the lock is held. A run that was lost is refused, and leaves the record as its successor
-    wrote it.
+    A block of `Job.run` that ends without an error records the slot as done, in one step with the
+    check that the lock is held. The service refuses the record of a run that was lost.
     """
 
     _left = blocking(_BaseJobRun._leave)
@@ -339,9 +338,9 @@ class JobRun(_BaseJobRun, Grant):
 
             run.finish().put("/app/report", data).commit()
 
-        The effect and the record are one step of the service. So of all starts of a slot, the
-        effect of one comes through. A commit without an answer is settled by the record. Its
-        ``commit`` raises what `Grant.transaction` tells.
+        The effect and the record are one step of the service. So a slot has its effect at most
+        once, however often it is started. If a commit gets no answer, the record shows whether it
+        was made. ``commit`` raises what that of `Grant.transaction` raises.
         """
         from coordlock.records.transaction import Transaction
 

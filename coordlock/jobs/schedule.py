@@ -95,8 +95,8 @@ class Cron:
 
     Where clocks are set forward, a fixed time that is left out comes right after the gap. Where
     they are set back, a fixed time that comes twice counts once, the first time. Lines whose hour
-    or minute is ``*`` or has a step follow the clock that never stops: each hour that passes is
-    one. So Debian's cron does it. Needs the extra ``cron``. Raises ValueError.
+    or minute is ``*`` or has a step run at every time that matches, also in an hour that comes
+    twice. Debian's cron does the same. Needs the extra ``cron``. Raises ValueError.
     """
 
     def __init__(self, expression: str, zone: str = "UTC") -> None:

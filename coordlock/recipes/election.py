@@ -210,9 +210,9 @@ class Election(_BaseElection[Term]):
         """Campaign, call ``lead(term)``, resign when it returns, and campaign again, for ever.
 
         ``lead`` must return soon after ``term.lost`` is set, because nothing can end it from
-        outside. It is never called again, and the term not resigned, before it has returned. If
-        ``lead`` raises the term's `LockLost`, as ``term.check()`` does, only the term ends. After
-        any other exception it resigns and raises that. Losses and outages are logged, and it
+        outside. Until it has returned, the term is not resigned, and ``lead`` is not called again.
+        If ``lead`` raises the term's `LockLost`, as ``term.check()`` does, only the term ends.
+        After any other exception, ``run`` resigns and raises that. It logs losses and outages, and
         campaigns again.
 
         Returns after ``cancellation`` is cancelled: while it campaigns,

@@ -330,14 +330,14 @@ class WorkQueue(_BaseWorkQueue[Item]):
 
         Up to ``concurrency`` at a time, each in a thread. When the handler returns, the item is
         acknowledged. When it raises, the item has failed, as by `Item.nack`, and the log says why.
-        While the service is away it waits, and goes on. A handler whose item is lost meanwhile
-        should end soon: see ``item.lost`` and ``item.check()``.
+        While the service is away, it waits. A handler whose item is lost meanwhile should end soon:
+        see ``item.lost`` and ``item.check()``.
 
-        It ends when ``cancellation`` is cancelled; after a signal that `release_on_signals` heard;
-        where it got no item for ``timeout`` seconds, by default never; and on SIGTERM, which
-        ends all runs of a program that has one in its main thread and does not handle SIGTERM
-        itself. Then it takes no more items, and the handlers have ``grace`` seconds to end. What
-        they have not finished is given back, not counted as a failure.
+        It ends when ``cancellation`` is cancelled; where it got no item for ``timeout`` seconds, by
+        default never; after a signal that `release_on_signals` handles; and on SIGTERM, which ends
+        all runs of a program that has one in its main thread and does not handle SIGTERM itself.
+        Then it takes no more items, and the handlers have ``grace`` seconds to end. What they have
+        not finished is given back, not counted as a failure.
 
         Raises what `take` raises, but for outages and losses; TypeError for a coroutine function;
         and what else than an `Exception` a handler raises.
@@ -347,9 +347,9 @@ class WorkQueue(_BaseWorkQueue[Item]):
     def consume(self, *, timeout: Timeout = None) -> Iterator[Item]:
         """Take item after item: an iterator of items, each of which is to be entered by ``with``.
 
-        For loops of your own: `run` does the rest, too. While the service is away it waits, and
-        goes on. It ends after a signal that `release_on_signals` heard, and where no item was ready
-        for ``timeout`` seconds, by default never. An exception of the block gives the item back and
+        For loops of your own: `run` does the rest, too. While the service is away, it waits. It
+        ends after a signal that `release_on_signals` handles, and where no item was ready for
+        ``timeout`` seconds, by default never. An exception of the block gives the item back and
         ends a loop that does not catch it. Raises what `take` raises, but for outages and losses,
         and RuntimeError where the last item has not ended.
         """

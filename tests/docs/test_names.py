@@ -147,7 +147,7 @@ def test_the_guide_for_backends_has_the_methods_of_the_contract() -> None:
     others = rows(GUIDE, "## What some services can do besides")
     assert {row[0].strip("`") for row in others} == set(get_args(Capability))
     [databases] = re.findall(
-        r"^- \*\*Databases\.\*\*.*?\n(?=- )", page(GUIDE), re.MULTILINE | re.DOTALL
+        r"^- \*\*Databases\.\*\*.*?\n(?=- |\n)", page(GUIDE), re.MULTILINE | re.DOTALL
     )
     named = {
         name

@@ -26,7 +26,6 @@ from testbed.servers.ports import free_port
 from testbed.servers.postgres import Postgres
 from tests.docs.pages import blocks
 
-PAGE = "docs/how-to/locks-and-transactions.md"
 DJANGO_PAGE = "docs/integrations/django.md"
 FASTAPI = "docs/integrations/fastapi.md"
 BOUND = 120.0
@@ -239,18 +238,14 @@ urlpatterns = [path("<name>", views.deposit)]
 }
 
 
-@pytest.mark.parametrize(
-    ("page", "locks_url"),
-    [(PAGE, "local"), (DJANGO_PAGE, "local"), (DJANGO_PAGE, "postgresql")],
-    indirect=["locks_url"],
-)
+@pytest.mark.parametrize("locks_url", ["local", "postgresql"], indirect=True)
 def test_django_loses_nothing_with_the_view_of_the_page(
-    bank: Bank, serve: Serve, tmp_path: Path, page: str
+    bank: Bank, serve: Serve, tmp_path: Path
 ) -> None:
     create_fence_table(bank.engine)
     package = tmp_path / "bank"
     package.mkdir()
-    for name, source in {**DJANGO, "views": of_the_page("views.py", page)}.items():
+    for name, source in {**DJANGO, "views": of_the_page("views.py", DJANGO_PAGE)}.items():
         (package / f"{name}.py").write_text(source)
     options = ("--workers", "2", "--threads", str(REQUESTS), "--bind", "127.0.0.1:{port}")
     environment = ("--env", "DJANGO_SETTINGS_MODULE=bank.settings")

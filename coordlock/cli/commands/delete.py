@@ -41,9 +41,8 @@ def delete(*, names: list[str], kind: Kind | None, yes: bool, service: Service) 
     A late write that was meant for the deleted record is refused.
 
     The command refuses to delete what is in use: a gate that is shut, a barrier while a client
-    holds the name or waits for it, a job at work, a work queue with items or consumers. A work
-    queue leaves 26 small keys, which its clients rely on, and is listed again when the next item is
-    put.
+    holds the name or waits for it, a job at work, a work queue with items. A deleted work queue is
+    listed again when the next item is put.
 
     The exit status is 1 if something was not there, or was refused.
     """

@@ -41,13 +41,13 @@ def exporter(
 ) -> int:
     """Export what is in the service as metrics for Prometheus.
 
-    One process of these is enough: it shows all names in use with their holders, waiters and oldest
-    waiter, the jobs with their last good slot, deadlocks, and the elections and work queues that
-    are named. What each process does itself, it exports itself: see coordlock.telemetry.
+    One exporter is enough for a service. It shows all names in use with their holders, waiters and
+    oldest waiter, the jobs with their last good slot, deadlocks, and the elections and work queues
+    that you name. What a single process does, that process exports: see coordlock.telemetry.
 
-    It reads the service when it is scraped, at most every five seconds, and less often where a
-    reading takes long. While the service does not answer, it goes on, with coordlock_service_up 0.
-    It ends with Ctrl-C. It needs the extra prometheus.
+    It reads the service when it is scraped, at most every five seconds, and less often if a reading
+    takes long. While the service does not answer, it exports coordlock_service_up 0. It ends with
+    Ctrl-C. It needs the extra prometheus.
     """
     from coordlock.telemetry.prometheus import exposed, serve
 

@@ -47,8 +47,8 @@ def join(*, name: str, command: tuple[str, ...], value: str | None, **options: A
     """Be a member of the group NAME while COMMAND runs.
 
     COMMAND finds COORDLOCK_NAME and COORDLOCK_BACKEND in its environment. After an outage that ends
-    the membership, coordlock joins again, and COMMAND goes on. The exit status is COMMAND's. When
-    coordlock itself is killed, COMMAND is ended too: no server runs unlisted.
+    the membership, coordlock joins again, and COMMAND continues. The exit status is COMMAND's. When
+    coordlock itself is killed, COMMAND is ended too, so that no server runs unlisted.
 
     Without COMMAND, it is a member until stdin closes or a signal comes.
     """

@@ -1,4 +1,4 @@
-"""Put and take items of work queues.
+"""Put items into work queues, look at them, and work on them.
 
 Each item is done at least once, by one worker at a time.
 """

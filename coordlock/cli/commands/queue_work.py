@@ -45,11 +45,12 @@ def work(
     With --concurrency it works on several at the same time. COMMAND reads the item's data from
     stdin. If it ends with 0, the item is acknowledged; otherwise it is tried again. COMMAND finds
     COORDLOCK_NAME, COORDLOCK_ITEM, COORDLOCK_DELIVERY and COORDLOCK_TOKEN in its environment. If
-    its item is lost, coordlock says so, ends COMMAND and all that it started, and goes on.
+    its item is lost, coordlock says so, ends COMMAND and its process group, and takes the next
+    item.
 
-    It goes on through outages of the service, until a signal arrives, --count items were taken, or
-    no item is ready within --timeout. At a signal it ends the commands and gives their items back,
-    not counted as failures. Status 0 of a COMMAND that was told to end counts only with
+    It ends when a signal arrives, when --count items were taken, or when no item is ready within
+    --timeout, and not at an outage of the service. At a signal it ends the commands and gives their
+    items back, not counted as failures. Status 0 of a COMMAND that coordlock ended counts only with
     --zero-is-done.
 
     The exit status is 0, or 75 if fewer than --count items came in time. With a --count of 1 it is

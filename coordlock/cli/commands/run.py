@@ -26,7 +26,7 @@ def run(*, command: tuple[str, ...], grace: float, on_ask: int | None, **options
     COMMAND finds COORDLOCK_NAME, COORDLOCK_TOKEN and COORDLOCK_BACKEND in its environment. -- may
     be left out if COMMAND does not begin with a dash. Write OPTIONS before COMMAND. The exit status
     is COMMAND's, 128+N if signal N ended it, 75 if the lock was not acquired, 79 if it was lost:
-    then coordlock first ends COMMAND and all that it started.
+    then coordlock first ends COMMAND and its process group.
 
     With -l and --tree it holds several locks, acquired in one step, so that such commands never
     deadlock. COMMAND finds COORDLOCK_TOKENS, too: a JSON object of the tokens by name.

@@ -17,8 +17,8 @@ def setup(
     """Make or upgrade the schema in the URL's database, or show it.
 
     Only PostgreSQL needs this, once for each database. The role must be allowed to create a schema.
-    Each role that locks needs GRANT USAGE ON SCHEMA coordlock. Where the schema is there in
-    this version, nothing changes but what an option asks for. Locks stay.
+    Each role that locks needs GRANT USAGE ON SCHEMA coordlock. If the schema has this version
+    already, only what an option asks for changes. Locks stay.
     """
     if prints:
         if restored or max_ttl is not None:
