@@ -39,7 +39,7 @@ from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.settings import Option, Settings, boolean
 from coordlock_local import values
-from coordlock_local.attempts import Attempts, perform
+from coordlock_local.attempts import Attempts
 from coordlock_local.contenders import Contenders
 from coordlock_local.counter import Counter, check
 from coordlock_local.directory import Directory, default_root
@@ -235,7 +235,7 @@ class LocalBackend(Backend):
             if self._followers is None:
                 from coordlock_local.followers import Followers  # rare, and it imports SQLite
 
-                directory = perform(self._prepared).result()  # with coordlock's errors
+                directory = self._uses.perform(self._prepared).result()  # with coordlock's errors
                 self._followers = Followers(directory, self._timers, self._attempt)
                 if self._closed:
                     self._followers.close()

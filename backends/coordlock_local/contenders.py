@@ -80,7 +80,8 @@ class Contenders:
                     was_there = leave(self._directory, me, self._own)
         except OSError as error:
             # As long as the session lives, so does the contender: this must be tried again.
-            raise BackendUnavailable(SERVICE, translated(error).reason) from error
+            reason = translated(error, self._directory.root).reason
+            raise BackendUnavailable(SERVICE, reason) from error
         # It is forgotten last: what Ctrl-C ends here is done again by the next removal.
         self.watcher.own_left(me.key)
         values.remove(self._directory, session.id, id)

@@ -65,7 +65,7 @@ class Followers(Listener):
             path = self._directory.observers(os.path.basename(queue.path))
             read = partial(queue.snapshot, owners=True)
             news = partial(self._shown, news)
-        reading = partial(self._attempt, partial(_available, read))
+        reading = partial(self._attempt, partial(_available, self._directory.root, read))
         return self._observers.observe(path, reading if reads else None, news)
 
     def close(self) -> None:
@@ -113,11 +113,11 @@ class Followers(Listener):
                 subscribe(self._directory, path, self._session.id)
 
 
-def _available(read: Callable[[], Any]) -> Any:
+def _available(root: str, read: Callable[[], Any]) -> Any:
     """What ``read`` returns. What the system refuses it may allow later."""
     try:
         return read()
     except CoordlockError:  # some are OSErrors
         raise
     except OSError as error:
-        raise BackendUnavailable(SERVICE, translated(error).reason) from error
+        raise BackendUnavailable(SERVICE, translated(error, root).reason) from error

@@ -194,12 +194,8 @@ class Slots:
         )
 
     def _write(self, data: bytes, offset: int) -> None:
-        try:
-            if os.pwrite(self._descriptor, data, offset) != len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError as error:
-            error.filename = self._path  # the system knows the descriptor alone
-            raise
+        if os.pwrite(self._descriptor, data, offset) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _entry(slot: int) -> int:

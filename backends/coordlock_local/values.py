@@ -28,11 +28,16 @@ def write(directory: Directory, session: str, id: str, value: bytes, version: in
     """Put ``value``, which the contender ``id`` of ``session`` publishes, into its file."""
     path = directory.value(session, id)
     new = f"{path}.new"
-    descriptor = directory.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    with open(descriptor, "wb") as file:
-        file.write(f"{VERSION} {version}\n".encode())
-        file.write(value)
-    os.replace(new, path)
+    try:
+        descriptor = directory.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        with open(descriptor, "wb") as file:
+            file.write(f"{VERSION} {version}\n".encode())
+            file.write(value)
+        os.replace(new, path)
+    except BaseException:  # a full disk, or Ctrl-C
+        with suppress(OSError):
+            os.unlink(new)
+        raise
 
 
 def described(directory: Directory, contender: Contender) -> Contender:
