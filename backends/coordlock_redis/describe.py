@@ -47,10 +47,11 @@ def describe(question: Question, closing: Promise[None] | None) -> Promise[Servi
 
 def fields_of(connection: Connection) -> dict[str, str]:
     """What the server says of itself."""
-    fields = info(connection.ask("INFO"))
+    [text] = connection.ask(("INFO",))
+    fields = info(text)
     # The user may not ask, or a provider has renamed the command.
     with suppress(exceptions.ResponseError):
-        answer = connection.ask("CONFIG", "GET", "appendfsync")
+        [answer] = connection.ask(("CONFIG", "GET", "appendfsync"))
         fields |= {"appendfsync": answer[1].decode()} if answer else {}
     return fields
 
@@ -60,7 +61,7 @@ def _ask(question: Question) -> ServiceInfo:
     connection = servers.connect()
     try:
         fields = fields_of(connection)
-        state = connection.ask("HMGET", servers.key, "ttl", "delay", "auto")
+        [state] = connection.ask(("HMGET", servers.key, "ttl", "delay", "auto"))
     except BROKEN as error:
         raise translate(error, connection.where) from None
     finally:

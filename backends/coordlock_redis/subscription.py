@@ -110,7 +110,6 @@ class Subscription(RequestThread):
             channels = set(self._channels)
         try:
             connection = self._servers.connect(self._connect_timeout)
-            connection.socket.settimeout(self._timeout)
             self._greet(connection, channels)
         except BackendError:
             self._connect_at = self._clock.now() + self._timers.jitter(self._pause)
@@ -126,14 +125,15 @@ class Subscription(RequestThread):
 
     def _greet(self, connection: Connection, channels: set[bytes]) -> None:
         try:
-            connection.ask("HELLO", 3)  # so that requests and messages can share it
-            connection.send(("SUBSCRIBE", *channels))
+            [_] = connection.ask(("HELLO", 3))  # so that requests and messages can share it
+            connection.socket.sendall(packed("SUBSCRIBE", *channels))
             missing = set(channels)
             while missing:
-                event, channel, *message = connection.receive()
-                missing.discard(channel)
-                if event == b"message":
-                    self._session.on_message(channel, message[0])
+                for answer in connection.read():
+                    if isinstance(answer, Exception):
+                        raise answer
+                    missing.discard(answer[1])  # a message tells nothing that is not read anyway
+            connection.socket.setblocking(False)
         except BROKEN as error:
             connection.close()
             raise translate(error, connection.where) from None

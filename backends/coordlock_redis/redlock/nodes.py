@@ -69,6 +69,7 @@ class Node(Servers):
 
     def _check(self, connection: Connection) -> None:
         [name] = self.names
+        [memory] = connection.ask(("INFO", "memory"))
         if connection.is_cluster:
             reason = (
                 f"{name} is a node of a cluster, which keeps a key on one node only: "
@@ -76,7 +77,7 @@ class Node(Servers):
             )
         elif (other := self.runs.claim(name, connection.run)) is not None:
             reason = f"{name} is the same server as {other}, which votes once: name another server"
-        elif policy := _evicting(info(connection.ask("INFO", "memory"))):
+        elif policy := _evicting(info(memory)):
             reason = (
                 f"maxmemory-policy of {name} is {policy}, so it may delete locks when its memory "
                 "is full: set it to noeviction"

@@ -121,6 +121,7 @@ def test_a_server_that_takes_no_more_data_holds_up_no_other_connection_of_the_th
     only: RedisServer,
 ) -> None:
     connection = Servers([(only.host, only.port)], b"key", 600.0, SYSTEM_CLOCK, b"").connect()
+    connection.socket.setblocking(False)
     data, began = b"x" * 50_000_000, time.monotonic()
     only.pause()
     try:
