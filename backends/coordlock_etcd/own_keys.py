@@ -108,7 +108,9 @@ class OwnKeys:
             return  # a signal handler or another thread did it
         if own.order is not None:
             self._ids.pop((own.key, own.order), None)
-        if own.returns and was_there and not entry.publishes:
+        if not own.returns:
+            return
+        if was_there and not entry.publishes:
             prefix = own.key[: own.key.rindex(b"-") + 1]
             free = self._free.pop(prefix, [])
             self._free[prefix] = [*free, own.key][:_MAX_KEYS]
