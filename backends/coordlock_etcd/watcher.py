@@ -194,8 +194,6 @@ class Watcher:
 
     def received(self, response: pb.WatchResponse) -> None:
         """Take what etcd says of a watch."""
-        if response.created:
-            self._mend()
         with self._lock:
             target = self.host.target(response.watch_id)
             over: list[Watch] = []
@@ -206,7 +204,8 @@ class Watcher:
                     self._unsure += target.created(response.header.revision)
                 over = target.report(response.events)
             unsure: list[Watch] = []
-            if response.created and response.watch_id >= self._read_at:
+            are_filed = response.created and response.watch_id >= self._read_at
+            if are_filed:
                 unsure, self._unsure = self._unsure, []
                 self._read_at = self.host.newest_id
         for watch in over:
@@ -214,8 +213,11 @@ class Watcher:
         if unsure:
             self._connection.cluster.saw(response.header.revision)
             self._recheck(unsure)
+        elif are_filed:
+            self._mend()
 
     def _mend(self) -> None:
+        """All is known that happened while there was no stream."""
         with self._lock:
             was_broken, self._broken = self._broken, False
         if was_broken:
@@ -264,6 +266,7 @@ class Watcher:
 
     def _rechecked(self, batch: Sequence[Watch], answer: Promise[None]) -> None:
         if answer.exception() is None:
+            self._mend()
             return
         with self._lock:
             are_unsure = any(watch.watches and not watch.is_covered for watch in batch)

@@ -193,37 +193,17 @@ class Observers:
                 observed.is_live = True
         self.changed(place)
 
-    def changed(self, place: Hashable, change: Callable[[Any], Any] = lambda known: None) -> None:
-        """See to it that ``place`` is read at a moment after this one.
-
-        Unless ``change`` makes what it holds now of what is shown, or the same of what shows it
-        already; None if it is to be read.
-        """
+    def changed(self, place: Hashable) -> None:
+        """See to it that ``place`` is read at a moment after this one."""
         with self._lock:
             observed = self._observed.get(place)
             if observed is None or not observed.is_live:
                 return
-            known, state = observed.view.state, None
-            if known is not None and observed.reading is None:
-                try:
-                    state = change(known)
-                except Exception:
-                    log.exception("a change was not understood, and is read")
-            if state is None:
-                observed.is_wanted = True
-                if observed.reading is not None:
-                    return
-                observed.reading = me = object()
-                reading = self._read(place, observed, me)
-            elif state is known:
+            observed.is_wanted = True
+            if observed.reading is not None:
                 return
-            else:
-                reading = None
-                observed.view = View(state, None)
-        if reading is None:
-            observed.show()
-        else:
-            run_in_background(reading)
+            observed.reading = me = object()
+        run_in_background(self._read(place, observed, me))
 
     def gap(
         self,

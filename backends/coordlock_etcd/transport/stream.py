@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import grpc
 
 from coordlock.errors import BackendUnavailable, CoordlockError
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import THREAD
 from coordlock_etcd import messages_pb2 as pb
@@ -28,7 +29,8 @@ log = Log("coordlock")
 
 T = TypeVar("T")
 
-#: Seconds between attempts to open a stream: the first doubles up to the last.
+#: Seconds between attempts to open a stream: the first doubles up to the last, while streams break
+#: sooner than that.
 _BACKOFF_S: Final = (0.1, 2.0)
 
 
@@ -145,8 +147,11 @@ class StreamHost(Generic[T]):
             elif self._thread is not threading.current_thread():
                 return
         while self._is_needed():
+            began = SYSTEM_CLOCK.now()
             self._serve()
             with self.lock:
+                if SYSTEM_CLOCK.now() - began > _BACKOFF_S[1]:
+                    self._delay = _BACKOFF_S[0]
                 # Not all clients at once, when a server is back.
                 delay = self._delay * uniform(0.5, 1.0)
                 self._changed.wait_for(lambda: self.closed, delay)
@@ -189,8 +194,7 @@ class StreamHost(Generic[T]):
             newest = self.newest_id
             for response in stream.responses():
                 if response.created and response.watch_id >= newest:
-                    # All that it began with is filed: etcd refuses none of it.
-                    self._delay, self._is_refused = _BACKOFF_S[0], False
+                    self._is_refused = False  # all that it began with is filed
                 self._take(response)
             raise BackendUnavailable(SERVICE, "the server ended the watch stream")
         finally:
