@@ -307,6 +307,29 @@ def test_a_grant_that_was_released_stays_so_when_its_owners_others_are_lost(
     assert told == [outer]
 
 
+def test_an_inner_block_does_not_get_anew_what_the_outer_block_has_lost(service: Service) -> None:
+    client = service.client()
+    lock = client.reentrant_lock("q", max_hold=0.1)
+    outer = lock.acquire()
+    eventually(lambda: client.admin.contenders("q") == ())  # withdrawn, a moment after the loss
+    with pytest.raises(coordlock.LockLost):
+        lock.acquire()
+    assert not outer.release()
+    assert lock.acquire().release()
+
+
+def test_an_inner_block_does_not_get_anew_what_was_lost_with_the_session(service: Service) -> None:
+    client = service.client()
+    lock = client.reentrant_lock("q")
+    outer = lock.acquire()
+    service.service.expire(service.service.sessions()[0])
+    eventually(outer.lost.is_set)
+    with pytest.raises(coordlock.LockLost):
+        lock.acquire()
+    assert not outer.release()
+    assert lock.acquire().release()
+
+
 def test_what_an_owner_has_lost_and_dropped_is_forgotten(service: Service) -> None:
     client = service.client()
     lock = client.reentrant_lock("q", owner="me")
