@@ -503,7 +503,8 @@ class WaitUnavailable(BackendUnavailable, WaitError, TimeoutError):
         text += BackendUnavailable.__str__(self)
         if self.position is None:
             return text
-        return f"{text}; before that, {self.position} contender(s) ahead, nearest {self.holder}"
+        ahead = f"{self.position} contender(s) ahead, the nearest was {self.holder}"
+        return f"{text}; before that: {ahead}"
 
 
 class TooLarge(BackendError, ValueError):

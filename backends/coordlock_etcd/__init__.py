@@ -11,9 +11,9 @@
     observing     what is observed, over one stream
     status        the members, and known bugs of their versions
     transport     how requests reach the cluster, and answers the caller
-    requests      what the client asks of etcd; pure
-    keys          contenders as keys, and what their keys tell; pure
-    own_keys      the client's own keys, which come back to their queues; pure
+    requests      what the client asks of etcd; no I/O
+    keys          contenders as keys, and what their keys tell; no I/O
+    own_keys      the client's own keys, which come back to their queues; no I/O
     errors        etcd's errors as coordlock's; pure
     rpc           the methods of etcd's API that the client calls
     messages_pb2  their messages, generated from messages.proto

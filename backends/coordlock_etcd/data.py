@@ -2,7 +2,7 @@
 
 Why a reading shows all that was written before. etcd's readings are linearizable, which says as
 much, but servers before 3.4.42, 3.5.28 and 3.6.9 may show the past after a pause (etcd #20418). So
-`Call` refuses an answer that is older than what the client has seen. That suffices for a guarded
+`Cluster` refuses an answer that is older than what the client has seen. That suffices for a guarded
 read: the client has seen every conflicting grant before its own end, by an event or an answer of
 some revision. Those grants wrote before that: etcd makes a guarded write only while the contender
 is there. So their writes have smaller revisions.

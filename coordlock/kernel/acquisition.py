@@ -81,7 +81,7 @@ def acquisition(
     ticket: Ticket | None = None
     if cancellation is not None and cancellation.reason is not None:
         raise WaitCancelled(report.name, cancellation.reason, kind=kind)
-    call: Call = yield Call
+    call: Call = yield Call  # the driver answers with the run of this protocol
     former = call.deadline
     try:
         call.deadline = deadline

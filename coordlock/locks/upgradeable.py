@@ -161,7 +161,7 @@ class _UpgradeableGrant(BaseGrant):
 
     def _error_for(self, error: BaseException, waited: float) -> BaseException:
         """The error of an upgrade that ends because of ``error``, with its cause; most stay."""
-        name, problem = self.name, "was not converted to EX, and is still held in mode PR"
+        name, problem = self.name, "was not upgraded, and is still held in mode PR"
         ended: BaseException = error
         if isinstance(error, Cancelled):
             ended = WaitCancelled(name, str(error), problem=problem)
@@ -170,7 +170,7 @@ class _UpgradeableGrant(BaseGrant):
             if self._blockers and not is_in_doubt:
                 problem = f"{problem}: {self._blockers[-1]} is in the way, and did not leave"
                 return WaitTimeout(name, waited, problem=problem)
-            silent, problem = self._engine.silent(error), "was not converted to EX"
+            silent, problem = self._engine.silent(error), "was not upgraded"
             ended = WaitUnavailable(silent.service, silent.reason, name, waited, problem=problem)
         ended.__cause__ = error.__cause__
         return ended

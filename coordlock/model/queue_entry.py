@@ -19,7 +19,7 @@ class QueueEntry:
         position: 0 for the first in line.
         holding: whether it holds the lock now, by the admission rule.
         claim: its mode, or its permit.
-        converting_to: the mode to which it is being converted; None if it is not.
+        converting_to: the mode to which it is being upgraded; None if it is not.
         token: its fencing token; None if the service does not tell.
         owner: the client that enqueued it, as it describes itself; None for programs that do not.
         age: seconds since it was enqueued, by the owner's and this machine's wall clocks; None if

@@ -26,7 +26,7 @@ try:
 except ImportError as error:
     raise ConfigurationError.missing("coordlock.telemetry.prometheus", "prometheus") from error
 
-__all__ = ["exposed", "exposed_name", "instrument", "serve"]
+__all__ = ["instrument"]
 
 _UNITS: Final = {"s": "_seconds"}
 

@@ -58,8 +58,8 @@ Names are those of `coordlock`; `types.` stands for `coordlock.types`. Two names
 same, for threads and for asyncio. Names that are not here are not part of the API, except for what
 the guides say about `coordlock.backend`, `coordlock.testing` and `coordlock_memory`.
 
-This page is made of docstrings, by `python -m tests.docs.api_page`. `help(coordlock.Lock.acquire)`
-and the site that `make docs` builds have parameters, units, ranges and errors in full.
+`help(coordlock.Lock.acquire)` has parameters, units, ranges and errors in full, and so has the site
+that `make docs` builds.
 """
 
 

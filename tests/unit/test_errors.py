@@ -55,7 +55,7 @@ EXAMPLES: list[CoordlockError] = [
     WaitUnavailable("etcd", "timed out", "orders", 1.25, 2, "host:1 (token 7)"),
     WaitCancelled("orders", "the window was closed"),
     DeadlockDetected("orders", ("h:1 waits for 'orders', which h:2 holds", "and so on")),
-    WaitCancelled("orders", "received SIGTERM", problem="was not converted to EX"),
+    WaitCancelled("orders", "received SIGTERM", problem="was not upgraded"),
     Evicted("orders"),
     LockLost("orders", 2**63 - 1, "it expired"),
     StaleToken("alice", 33, 34),
