@@ -104,8 +104,7 @@ class Counter:
                 pass
 
     def _hold(self, action: Callable[[int], T]) -> T:
-        flags = os.O_RDWR | os.O_CREAT
-        with io.FileIO(self._directory.open(self._path, flags), "r+") as file:
+        with io.FileIO(self._path, "r+", opener=self._directory.open_or_make) as file:
             number = file.fileno()
             try:
                 # Where the file was removed or moved, the next attempt finds a new one.

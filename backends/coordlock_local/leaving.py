@@ -31,7 +31,7 @@ def leave(directory: Directory, contender: Contender, own: Container[str]) -> bo
     """
     slot = Slot.of(contender)
     try:
-        with Slots(directory, slot.path, os.O_RDWR) as slots:
+        with Slots(slot.path, "r+", opener=directory.open) as slots:
             value = slots.get(slot.number)
             if value & ~EVICTED == slot.token:
                 slots.free(slot.number, contender.id, own)
@@ -46,7 +46,7 @@ def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
     slot = Slot.of(contender)
 
     def mark(_: int) -> bool:
-        with Slots(directory, slot.path, os.O_RDWR) as slots:
+        with Slots(slot.path, "r+", opener=directory.open) as slots:
             if slots.get(slot.number) != slot.token:
                 return False
             slots.mark(slot.number, slot.token)

@@ -75,7 +75,7 @@ class Watcher(Listener):
             watched, watch = self._table.add(_Watched(contender), on_departure, waiters, version)
             session = contender.session
             is_own = session == self._session.id
-            if changes or not (is_own or _is_behind(waiters, watched.slot)):
+            if changes or not (is_own or waiters):  # else who leaves writes to this session
                 self._subscribe(watched.queue)
             if not is_own and session not in self.ends:
                 self.wake()
@@ -156,7 +156,7 @@ class Watcher(Listener):
                     if not (lives[session] and token in present):
                         self._report(one, is_first=not tokens or tokens[0] >= token)
                     elif any(watch.version for watch in one.watches):
-                        version = values.version_of(self._directory, one.contender)
+                        _, version = values.read(self._directory, one.contender)
                         self._table.report_value(one, version)
             except OSError as error:
                 log.debug("cannot look at %s: %s", path, error)
@@ -178,9 +178,3 @@ class Watcher(Listener):
         if not are_there:
             return Departure.UNORDERED
         return Departure.FIRST if is_first else Departure.IN_ORDER
-
-
-def _is_behind(waiters: Iterable[Contender], slot: Slot) -> bool:
-    """Whether one of ``waiters`` stands behind ``slot``, so that who leaves it tells them."""
-    places = map(Slot.of, waiters)
-    return any(place.path == slot.path and place.token > slot.token for place in places)
