@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -12,7 +13,8 @@ from coordlock.model.admission import is_blocked
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock_local import values
 from coordlock_local.errors import SERVICE, Busy, translated
-from coordlock_local.leaving import leave, tell_observers
+from coordlock_local.leaving import leave
+from coordlock_local.pipes import publish
 from coordlock_local.queue import LocalQueue, tidy
 from coordlock_local.session import LocalSession
 from coordlock_local.slots import Slot, stands
@@ -48,7 +50,7 @@ class Contenders:
         snapshots = self.session.counter.hold(partial(self._add, wanted, unless_blocked))
         for (queue, entry), snapshot in zip(wanted, snapshots, strict=True):
             if snapshot.find(entry.id) is not None:
-                tell_observers(self._directory, queue.path)
+                publish(self._directory, os.path.basename(queue.path))
         return snapshots
 
     def _add(

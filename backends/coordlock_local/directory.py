@@ -151,7 +151,7 @@ class Directory:
         return f"{self.pipes}/{id}"
 
     def observers(self, name: str) -> str:
-        """Where sessions subscribe to changes of the queue whose file has this ``name``."""
+        """Where sessions subscribe to changes of what messages call ``name``."""
         return f"{self.observed}/{name}"
 
     def value(self, session: str, id: str) -> str:
@@ -159,8 +159,8 @@ class Directory:
         return f"{self.values}/{session}-{id}"
 
     def change(self, where: str) -> str:
-        """Where sessions subscribe to changes at ``where``, a key or, with a slash, a folder."""
-        return f"{self.observed}/+{file_name(where, folds=self.folds)}"
+        """What messages call a change at ``where``, a key or, with a slash, a folder."""
+        return f"+{file_name(where, folds=self.folds)}"
 
     def make(self, path: str) -> None:
         """Make the directory ``path`` in it, if it is not there."""

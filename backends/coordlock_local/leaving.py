@@ -7,7 +7,6 @@ one, or a group of readers. It passes over those whose processes have ended.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
@@ -21,7 +20,7 @@ from coordlock_local.pipes import publish, send
 from coordlock_local.session import is_alive
 from coordlock_local.slots import EVICTED, Slot, Slots, queued
 
-__all__ = ["evict", "leave", "tell_observers", "waiting"]
+__all__ = ["evict", "leave", "waiting"]
 
 
 def leave(directory: Directory, contender: Contender, own: Container[str]) -> bool:
@@ -50,7 +49,7 @@ def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
             if slots.get(slot.number) != slot.token:
                 return False
             slots.mark(slot.number, slot.token)
-            send(directory, contender.session, os.path.basename(slot.path))
+            send(directory, contender.session, slot.queue)
             _tell(directory, slots, slot, contender)
             return True
 
@@ -58,11 +57,6 @@ def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
         return counter.hold(mark)
     except FileNotFoundError:
         return False
-
-
-def tell_observers(directory: Directory, path: str) -> None:
-    """Tell those that have subscribed to the queue of the file ``path`` that it has changed."""
-    publish(directory, directory.observers(os.path.basename(path)))
 
 
 def _tell(directory: Directory, slots: Slots, slot: Slot, contender: Contender) -> None:
@@ -77,8 +71,8 @@ def _tell(directory: Directory, slots: Slots, slot: Slot, contender: Contender) 
     for session in waiting(contender.claim, ahead, behind, partial(_lives, directory)):
         if session not in told:
             told.add(session)
-            send(directory, session, os.path.basename(slot.path))
-    tell_observers(directory, slot.path)
+            send(directory, session, slot.queue)
+    publish(directory, slot.queue)
 
 
 def waiting(

@@ -116,8 +116,9 @@ def open_end(directory: Directory, id: str) -> Descriptor | None:
 # Each observed queue, key or folder has a directory, with an empty file for each session to wake.
 
 
-def subscribe(directory: Directory, path: str, id: str) -> None:
-    """Have `publish` of ``path`` write into the pipe of the session ``id``."""
+def subscribe(directory: Directory, name: str, id: str) -> None:
+    """Have `publish` of ``name`` write into the pipe of the session ``id``."""
+    path = directory.observers(name)
     while True:
         directory.make(path)
         with suppress(FileNotFoundError):  # another process has unsubscribed at this moment
@@ -125,18 +126,20 @@ def subscribe(directory: Directory, path: str, id: str) -> None:
             return
 
 
-def unsubscribe(path: str, id: str) -> None:
+def unsubscribe(directory: Directory, name: str, id: str) -> None:
     """Undo `subscribe`. Idempotent."""
+    path = directory.observers(name)
     with suppress(OSError):
         os.unlink(f"{path}/{id}")
     with suppress(OSError):  # others have subscribed
         os.rmdir(path)
 
 
-def publish(directory: Directory, path: str) -> None:
-    """Write the name of ``path`` into the pipes of all sessions that are subscribed to it."""
+def publish(directory: Directory, name: str) -> None:
+    """Write ``name`` into the pipes of all sessions that are subscribed to it."""
+    path = directory.observers(name)
     if not os.access(path, os.F_OK):  # the exception of `listdir` takes three times as long
         return
     with suppress(FileNotFoundError):  # the last subscriber has left
         for id in os.listdir(path):
-            send(directory, id, os.path.basename(path))
+            send(directory, id, name)

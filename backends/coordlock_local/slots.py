@@ -78,6 +78,11 @@ class Slot(NamedTuple):
     token: int
 
     @property
+    def queue(self) -> str:
+        """What messages call its queue."""
+        return os.path.basename(self.path)
+
+    @property
     def key(self) -> str:
         """The key of the contender."""
         return f"{self.path}@{self.number}.{self.token}"

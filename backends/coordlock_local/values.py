@@ -15,9 +15,9 @@ from dataclasses import replace
 from coordlock.errors import Evicted, VersionMismatch
 from coordlock.model.claim import Convertible
 from coordlock.model.contender import Contender
+from coordlock_local import pipes
 from coordlock_local.counter import VERSION
 from coordlock_local.directory import Directory
-from coordlock_local.leaving import tell_observers
 from coordlock_local.session import LocalSession
 from coordlock_local.slots import Slot, stands
 
@@ -60,7 +60,7 @@ def publish(session: LocalSession, contender: Contender, value: bytes, version: 
         if found[1] != version:
             raise VersionMismatch(contender.key, version)
         write(directory, session.id, contender.id, value, version + 1)
-    tell_observers(directory, slot.path)
+    pipes.publish(directory, slot.queue)
 
 
 def remove(directory: Directory, session: str, id: str) -> None:

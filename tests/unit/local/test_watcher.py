@@ -218,7 +218,7 @@ def test_the_next_session_clears_away_what_a_dead_process_has_left(
         subscribe(directory, place, each.id)
     end_lock(dead)
     sweep(directory, new.counter, new.start())
-    assert os.listdir(place) == [session.id]
+    assert os.listdir(directory.observers(place)) == [session.id]
     for folder in (directory.pipes, directory.sessions):
         assert sorted(os.listdir(folder)) == sorted([session.id, new.id])
     with Slots(directory.queue("q"), opener=directory.open) as slots:
