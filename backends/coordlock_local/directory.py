@@ -120,8 +120,7 @@ class Directory:
                 "use another directory, or give it mode 2770 and a group of which both are members"
             )
         mode = stat.S_IMODE(status.st_mode) & 0o2770 if shared else 0o700
-        directory = cls(root, mode)
-        if not trusted and (kind := directory.foreign()):
+        if not trusted and (kind := shared_file.foreign(root)):
             raise ConfigurationError(
                 f"{root} is on {kind}, and local locks cover one machine: "
                 "choose a directory on a local disk, with local:///path or XDG_STATE_HOME; "
@@ -130,13 +129,7 @@ class Directory:
             )
         for path in ("sessions", "pipes", "queues", "values", "observed"):
             _make(os.path.join(root, path), mode)
-        if os.path.exists(os.path.join(root, "SESSIONS")):
-            return cls(root, mode, folds=True)
-        return directory
-
-    def foreign(self) -> str:
-        """The file system, in words, if it is not known to be local to this machine; else empty."""
-        return shared_file.foreign(self.root)
+        return cls(root, mode, folds=os.path.exists(os.path.join(root, "SESSIONS")))
 
     def session(self, id: str) -> str:
         """The file of the session ``id``."""

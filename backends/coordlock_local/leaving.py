@@ -40,7 +40,7 @@ def leave(directory: Directory, contender: Contender, own: Container[str]) -> bo
         return False
 
 
-def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
+def evict(directory: Directory, contender: Contender) -> bool:
     """Remove a contender of any session; whether it was there. Raises `Busy`."""
     slot = Slot.of(contender)
 
@@ -54,7 +54,7 @@ def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
             return True
 
     try:
-        return counter.hold(mark)
+        return Counter(directory).hold(mark)
     except FileNotFoundError:
         return False
 

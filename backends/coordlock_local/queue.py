@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from coordlock.errors import BackendError, BackendUnavailable
+from coordlock.errors import BackendError, BackendUnavailable, Evicted
 from coordlock.model.claim import Convertible
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.log import Log
@@ -16,9 +16,9 @@ from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 from coordlock_local.session import is_alive
-from coordlock_local.slots import EVICTED, Slot, Slots, queued, record
+from coordlock_local.slots import EVICTED, Slot, Slots, queued, record, stands
 
-__all__ = ["LocalQueue", "queue_names", "sweep", "tidy"]
+__all__ = ["LocalQueue", "queue_names", "sweep", "tidy", "verify"]
 
 log = Log("coordlock.local")
 
@@ -119,6 +119,13 @@ def _versions(snapshot: Snapshot) -> list[int]:
     return [contender.version for contender in snapshot.contenders]
 
 
+def verify(directory: Directory, guards: Iterable[Contender]) -> None:
+    """Raise `Evicted` unless all ``guards`` stand in their queues and their processes live."""
+    for guard in guards:
+        if not (stands(directory, Slot.of(guard)) and is_alive(directory, guard.session)):
+            raise Evicted(guard.key)
+
+
 def queue_names(directory: Directory) -> list[str]:
     """The names of the queues that may have contenders."""
     found = []
@@ -149,7 +156,7 @@ def tidy(directory: Directory, path: str, dead: Collection[str] = ()) -> None:
             os.unlink(path)  # the owner of an evicted one finds nothing, or another file
 
 
-def sweep(directory: Directory, counter: Counter, dead: Sequence[str]) -> None:
+def sweep(directory: Directory, dead: Sequence[str]) -> None:
     """Remove ``dead`` sessions, and all that they left.
 
     A session's file goes after its contenders, so that the next sweep ends what an error has ended.
@@ -157,6 +164,7 @@ def sweep(directory: Directory, counter: Counter, dead: Sequence[str]) -> None:
     """
     if not dead:
         return
+    counter = Counter(directory)
     # Each alone, because there may be thousands, and other processes wait for the counter.
     for path in _paths(directory.queues):
         with suppress(BackendError, FileNotFoundError):  # no file of ours, or it has gone
