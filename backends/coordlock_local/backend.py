@@ -308,8 +308,10 @@ class LocalBackend(Backend):
         contenders = self._session.current
         if contenders is None:
             return False  # they have gone with their session
-        removed = [contenders.remove(entry.id) for entry in entries]  # each, whatever came before
-        return all(removed)
+        were_there = True
+        for entry in entries:
+            were_there &= contenders.remove(entry.id)
+        return were_there
 
     def _verify(self, guards: Sequence[Contender]) -> Written:
         """Whether ``guards`` stand in their queues, which takes no look at the data."""

@@ -39,8 +39,12 @@ class Contenders:
 
     def add(self, entries: Sequence[Entry], unless_blocked: bool) -> tuple[Snapshot, ...]:
         """See `Backend.enqueue`. Raises `Busy`."""
-        wanted = [(self._queue_in_use(entry.queue), entry) for entry in entries]
-        if own := [self._own[entry.id] for entry in entries if entry.id in self._own]:
+        wanted, own = list[tuple[LocalQueue, Entry]](), list[Contender]()
+        for entry in entries:
+            wanted.append((self._queue_in_use(entry.queue), entry))
+            if entry.id in self._own:
+                own.append(self._own[entry.id])
+        if own:
             standing = [me for me in own if stands(self._directory, Slot.of(me))]
             if len(standing) == len(entries):
                 places = zip(wanted, standing, strict=True)

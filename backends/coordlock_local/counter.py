@@ -21,7 +21,7 @@ from coordlock.errors import BackendError, ConfigurationError
 from coordlock.runtime.shared_file import no_fork, overwrite, seal, to_disk, unseal
 from coordlock_local.directory import UNKNOWN, Directory
 from coordlock_local.errors import SERVICE, Busy
-from coordlock_local.flock import is_at, try_lock, unlock
+from coordlock_local.flock import try_lock, unlock
 
 __all__ = ["VERSION", "Counter", "check"]
 
@@ -89,7 +89,7 @@ class Counter:
                     number = file.fileno()
                     try:
                         # Where the file was removed or moved, the next attempt finds a new one.
-                        if try_lock(number) and is_at(self._path, number):
+                        if try_lock(self._path, number):
                             return action(number)
                     finally:
                         # Closing does that, too, but for copies in children that others forked.

@@ -36,7 +36,7 @@ from coordlock.model.contender import Contender
 from coordlock.runtime.shared_file import close_kept, keep_from_children
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy
-from coordlock_local.flock import is_at, try_lock, unlock
+from coordlock_local.flock import try_lock, unlock
 from coordlock_local.pipes import publish
 from coordlock_local.queue import verify
 
@@ -108,7 +108,7 @@ class DataFile:
             lambda: self._directory.open(self._directory.data_lock, os.O_RDWR | os.O_CREAT)
         )
         try:
-            if not try_lock(lock.number) or not is_at(self._directory.data_lock, lock.number):
+            if not try_lock(self._directory.data_lock, lock.number):
                 raise Busy
             return self._use(action)
         finally:

@@ -64,8 +64,11 @@ def _tell(directory: Directory, slots: Slots, slot: Slot, contender: Contender) 
     index = slots.index()
     ordered = queued(index)
     ahead = bisect_right(ordered, slot.token)
-    found = (slots.contender(index.index(token), token) for token in ordered[ahead:])
-    behind = (other for other in found if other is not None)  # else it has left, too
+    behind = (
+        other
+        for token in ordered[ahead:]
+        if (other := slots.contender(index.index(token), token)) is not None  # it has left, too
+    )
     # The session learns of its own departures without a message.
     told = {contender.session}
     for session in waiting(contender.claim, ahead, behind, partial(_lives, directory)):

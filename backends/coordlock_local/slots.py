@@ -120,7 +120,7 @@ class Slots(io.FileIO):
 
     def index(self) -> list[int]:
         """The index of a file that has one."""
-        data, size, place = b"", 8 * _SLOTS, _entry(0)
+        data, size, place = b"", 8 * _SLOTS, _PAGE
         while len(page := os.pread(self.fileno(), size, place)) == size:
             data += page
             place += _BLOCK_BYTES
