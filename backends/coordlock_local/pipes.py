@@ -61,22 +61,13 @@ class Pipe:
             poll.register(end, 0)
         ready = poll.poll(max(0, int(timeout * 1000) + 1))
         ended = {found for found, _ in ready if found != number}
-        return (self._drained() if len(ready) > len(ended) else set()), ended
+        data = os.read(self._number(), _READ_BYTES) if len(ready) > len(ended) else b""
+        return None if len(data) > _ROOM_BYTES else set(os.fsdecode(data).split("\n")), ended
 
-    def _drained(self) -> set[str] | None:
-        data, number = b"", self._number()
-        with suppress(BlockingIOError):
-            while True:
-                data += os.read(number, _READ_BYTES)
-        return None if len(data) > _ROOM_BYTES else set(os.fsdecode(data).split("\n"))
-
-    def wake(self) -> bool:
-        """Let `read` return; False if the pipe is closed."""
-        if self._descriptor.status() is None:
-            return False
-        with suppress(BlockingIOError):  # it is full, so `read` returns
-            os.write(self._descriptor.number, b"\n")
-        return True
+    def wake(self) -> None:
+        """Let `read` return, unless the program has closed the pipe."""
+        with suppress(OSError):  # of one that is full, too, and then `read` returns
+            os.write(self._number(), b"\n")
 
     def close(self) -> None:
         """Let those that have it open see its end. Idempotent; no thread may be in `read`."""
