@@ -19,10 +19,12 @@ import pytest
 from coordlock_local.slots import Slot, Slots
 
 import coordlock
+from coordlock.backend import Expect, Put
 from coordlock.errors import (
     AuthenticationFailed,
     BackendError,
     ConfigurationError,
+    Evicted,
     LockLost,
     SessionLost,
 )
@@ -155,6 +157,23 @@ def test_a_session_whose_file_was_removed_is_dead_to_itself_too(
     with pytest.raises(SessionLost):
         one.backend.enqueue([Entry("q", "a" * 32, Mode.EX, OWNER)]).result(BOUND)
     assert one.ids() == []
+
+
+def test_a_contender_whose_session_is_dead_to_others_guards_no_write(
+    party: Callable[..., Party], root: str
+) -> None:
+    """Something may have cleared old files away; the holder learns of it within five seconds."""
+    one, two = party(), party()
+    _, held, _ = one.enqueue()
+    os.unlink(Path(root) / "sessions" / one.info.id)
+    _, next, snapshot = two.enqueue()
+    assert snapshot.contenders == (next,)
+    for request in (
+        one.backend.write([Put("/app/a", b"past")], [held]),
+        one.backend.read("/app/a", guard=held),
+    ):
+        assert isinstance(request.exception(BOUND), Evicted)
+    assert two.backend.write([Expect("/app/a", 0)], [next]).exception(BOUND) is None
 
 
 def test_a_session_that_is_lost_while_its_watcher_sleeps_leaves_no_thread(
