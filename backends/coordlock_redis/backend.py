@@ -80,7 +80,6 @@ class RedisBackend(RedisSession):
         question = Question(
             self._servers,
             self.scheme,
-            ttl=self._ttl,
             delay=self._context.delay,
             replicas=self._replicas,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -28,13 +28,12 @@ class Question:
     """The client that asks: its scheme and its options. Times in seconds.
 
     Attributes:
-        delay: for how long nothing is granted after a restart; None for the longest ttl.
+        delay: for how long nothing is granted after a restart, by the client's own option.
     """
 
     servers: Servers
     scheme: str
-    ttl: float
-    delay: float | None
+    delay: float
     replicas: int
 
 
@@ -61,22 +60,16 @@ def _ask(question: Question) -> ServiceInfo:
     connection = servers.connect()
     try:
         fields = fields_of(connection)
-        [state] = connection.ask(("HMGET", servers.key, "ttl", "delay", "auto"))
+        [delay] = connection.ask(("HGET", servers.key, "restart_delay"))
     except BROKEN as error:
         raise translate(error, connection.where) from None
     finally:
         connection.close()
     version = fields.get("valkey_version") or fields.get("redis_version", "")
-    found = list(findings(fields, question, _pause(state)))
+    found = list(findings(fields, question, int(delay or 0) / MICROSECONDS))
     notes = tuple(text for is_well, text in found if is_well)
     warnings = tuple(text for is_well, text in found if not is_well)
     return ServiceInfo(question.scheme, version, servers.names, warnings, notes)
-
-
-def _pause(state: Sequence[bytes | None]) -> float:
-    """For how many seconds nothing is granted, by the state of the root."""
-    ttl, delay, is_auto = state
-    return max(int(delay or 0), int(ttl or 0) if is_auto else 0) / MICROSECONDS
 
 
 def findings(
@@ -88,8 +81,7 @@ def findings(
 
     ``pause`` is the largest delay that a client of the root ever had, in seconds.
     """
-    own = question.ttl if question.delay is None else question.delay
-    delay = max(own, pause)
+    delay = max(question.delay, pause)
     yield from _about_memory(fields)
     yield _about_files(fields)
     if int(fields.get("connected_slaves", "0")):
@@ -98,16 +90,15 @@ def findings(
         yield False, f"no replica, and wait_replicas wants {question.replicas}: nothing is granted"
     else:
         yield True, "no replica: nothing fails over, and nothing is granted while it is down"
-    option = "the longest ttl" if question.delay is None else "restart_delay"
     yield (
         True,
         f"after a restart, a failover or lost data, nothing is granted for {delay:g} s"
         + (
-            f" ({option})"
-            if delay == own
-            else ", the largest restart_delay or longest ttl that a client ever had here. Once no "
-            "such client has run for that time, reset it: redis-cli HDEL "
-            f"{shlex.quote(question.servers.key.decode())} ttl delay auto"
+            " (restart_delay)"
+            if delay == question.delay
+            else ", the largest restart_delay that a client ever had here. Once no such client has "
+            "run for that time, reset it: redis-cli HDEL "
+            f"{shlex.quote(question.servers.key.decode())} restart_delay"
         ),
     )
 

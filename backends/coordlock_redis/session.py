@@ -48,7 +48,7 @@ class RedisSession(Backend):
         ttl: float,
         timers: Timers,
         *,
-        delay: float | None = None,
+        delay: float,
         replicas: int = 0,
     ) -> None:
         self._servers: Final = servers
@@ -58,7 +58,7 @@ class RedisSession(Backend):
         self._client: Final = uuid4().hex[:16]
         self._root: Final = prefix
         self._inbox: Final = prefix + b"inbox:" + self._client.encode()
-        self._context: Final = ScriptContext(servers.key, self._client, delay, ttl)
+        self._context: Final = ScriptContext(servers.key, self._client, delay, delay)
         self._lock: Final = threading.RLock()
         self._subscription: Final = Subscription(
             servers, self._context, timers, replicas, self._inbox, ttl / 3, self
@@ -90,17 +90,17 @@ class RedisSession(Backend):
         return self._subscription.ask(Request("open", arguments, begun, changes=True))
 
     def _begun(self, session: str, listener: SessionListener, answer: list[Any]) -> SessionInfo:
-        _, revision, born, max_ttl = answer
-        self._see(born, max_ttl)
+        _, revision, born, delay = answer
+        self._see(born, delay)
         self._watches.opened(revision)
         if not self._session.begin(session, listener):
             raise client_closed()
         return SessionInfo(session, self._ttl)
 
-    def _see(self, born: int, max_ttl: int) -> None:
+    def _see(self, born: int, delay: int) -> None:
         if born != self._context.born:
             self._context.born, self._context.is_quiet = born, False
-        self._context.max_ttl = max(self._ttl, max_ttl / MICROSECONDS)
+        self._context.largest_delay = delay / MICROSECONDS
 
     def heartbeat(self) -> Promise[float]:
         if not (session := self._session.current):
@@ -110,10 +110,10 @@ class RedisSession(Backend):
         arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS))
 
         def beaten(answer: list[Any]) -> float:
-            _, born, max_ttl = answer
+            _, born, delay = answer
             if born != self._context.born:
                 raise loss(born, self._context)
-            self._see(born, max_ttl)
+            self._see(born, delay)
             return self._ttl
 
         request = Request("heartbeat", arguments, beaten, changes=True)

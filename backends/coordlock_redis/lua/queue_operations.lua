@@ -7,11 +7,6 @@ if ARGV[1] == 'enqueue' then
   local session, is_try = ARGV[FIRST], ARGV[FIRST + 1] == '1'
   end_what_a_promotion_has_lost()
   if not expiry_of(session) then return finish('lost', born) end
-  if quiet > born and now + quiet - born < born then
-    -- The clock has been set back by more than nothing is granted for: that counts from now on.
-    quiet = now + quiet - born
-    call('HSET', KEYS[1], 'quiet', quiet)
-  end
   if now < quiet then return finish('quiet', quiet - now) end
 
   -- Where the entries begin in ARGV, and by these places how many contenders stand before each.

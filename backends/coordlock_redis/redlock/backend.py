@@ -68,7 +68,7 @@ class _Header(ScriptContext):
     """What the script of this module is given: when the server counts."""
 
     def arguments(self, name: str, connection: Connection) -> tuple[Argument, ...]:
-        return 0, name, connection.started + int((self.delay or 0) * MICROSECONDS)
+        return 0, name, connection.started + int(self.delay * MICROSECONDS)
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class RedlockBackend(Backend):
         self._longest: Final = ttl * _ACQUIRE
         self._majority: Final = len(nodes) // 2 + 1
         self._clock: Final = timers.clock
-        context = _Header(prefix, "", delay, ttl)
+        context = _Header(prefix, "", delay, delay)
         self._nodes: Final = [
             RequestThread(node, context, timers.clock, node.timeout) for node in nodes
         ]
@@ -132,12 +132,11 @@ class RedlockBackend(Backend):
             node = access.servers(alone, None, timers.clock, _SCRIPT, tls=tls)
             fields = vars(node) | {"timeout": timeout}
             nodes.append(Node(**fields, runs=runs))
-        delay = restart_delay(settings)
         return cls(
             nodes,
             access.prefix(settings.root) + b"lock:",
             settings.ttl,
-            settings.ttl if delay is None else delay,
+            restart_delay(settings),
             timers,
         )
 

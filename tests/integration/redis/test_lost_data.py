@@ -88,7 +88,7 @@ def test_a_client_that_knew_the_data_waits_though_another_one_came_first_after_i
             assert time.monotonic() - began >= 1.9
 
 
-def test_a_longest_ttl_that_was_deleted_is_that_of_the_clients_that_live(
+def test_a_largest_delay_that_was_deleted_is_that_of_the_clients_that_live(
     only: RedisServer, root: str
 ) -> None:
     key = f"{{{root}}}:state"
@@ -97,10 +97,10 @@ def test_a_longest_ttl_that_was_deleted_is_that_of_the_clients_that_live(
         with coordlock.connect(url, ttl="300s"):
             pass
         [command] = re.findall(
-            "redis-cli (HDEL .*ttl delay auto)", "\n".join(client.admin.describe().notes)
+            "redis-cli (HDEL .* restart_delay)", "\n".join(client.admin.describe().notes)
         )
-        assert admin.execute_command(*shlex.split(command)) == 3
-        eventually(lambda: admin.hmget(key, "ttl", "auto") == [b"9000000", b"1"])
+        assert admin.execute_command(*shlex.split(command)) == 1
+        eventually(lambda: admin.hget(key, "restart_delay") == b"9000000")
         assert "is granted for 9 s" in "\n".join(client.admin.describe().notes)
 
 

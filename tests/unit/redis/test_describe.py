@@ -13,7 +13,7 @@ from coordlock.runtime.clock import SYSTEM_CLOCK
 
 FIELDS = {"aof_enabled": "1", "connected_slaves": "1"}
 QUESTION = Question(
-    Servers([("h", 1)], b"key", 5.0, SYSTEM_CLOCK, b""), "redis", ttl=15.0, delay=15.0, replicas=0
+    Servers([("h", 1)], b"key", 5.0, SYSTEM_CLOCK, b""), "redis", delay=15.0, replicas=0
 )
 
 

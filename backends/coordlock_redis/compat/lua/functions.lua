@@ -52,7 +52,10 @@ local function look(queue)
   end
   if place(queue) then
     leave_queue(queue, FOREIGN)
-    if call('EXISTS', ROOT .. 'queue:' .. queue) == 1 then take(queue, max_ttl) end
+    if call('EXISTS', ROOT .. 'queue:' .. queue) == 1 then
+      -- Until the next heartbeat of the contender that is first now, which is of a live session.
+      take(queue, (call('ZRANGE', ROOT .. 'sessions', -1, -1, 'WITHSCORES')[2] or now) - now)
+    end
   end
   return false
 end
