@@ -12,13 +12,12 @@ from coordlock.runtime.promise import Promise
 from coordlock_redis.errors import SERVICE
 from coordlock_redis.servers import Connection, Word, packed
 
-__all__ = ["MICROSECONDS", "Argument", "Request", "ScriptContext", "decoded", "loss"]
+__all__ = ["MICROSECONDS", "Request", "ScriptContext", "Word", "decoded", "loss"]
 
 log = Log("coordlock")
 
 T = TypeVar("T")
 
-Argument = Word
 MICROSECONDS: Final = 1_000_000
 
 
@@ -45,7 +44,7 @@ class ScriptContext:
     is_quiet: bool = False
     failure: str = ""
 
-    def arguments(self, name: str, connection: Connection) -> tuple[Argument, ...]:
+    def arguments(self, name: str, connection: Connection) -> tuple[Word, ...]:
         """The key and the arguments before those of the operation ``name``."""
         delays = [int(delay * MICROSECONDS) for delay in (self.delay, self.largest_delay)]
         known = f"{connection.started} {self.born} {delays[0]} {delays[1]}"
@@ -64,8 +63,8 @@ class Request(Generic[T]):
     """
 
     name: str
-    arguments: Sequence[Argument]
-    read: Callable[[list[Any]], T | Promise[T]]
+    arguments: Sequence[Word]
+    read: Callable[[list[Any]], T]
     changes: bool = False
     promise: Promise[T] = field(default_factory=Promise)
     #: When it was sent.
@@ -82,9 +81,6 @@ class Request(Generic[T]):
             found = self.read(_checked(answer, context))
         except Exception as error:
             self.promise.fail(error)
-            return
-        if isinstance(found, Promise):
-            found.add_done_callback(self.promise.follow)
         else:
             self.promise.resolve(found)
 

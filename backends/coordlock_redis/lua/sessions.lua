@@ -46,9 +46,6 @@ local function begin_anew(since)
   change()
   for _, session in ipairs(sessions) do
     report_end(session)
-    -- The set of queues may be gone alone, where the server evicts keys.
-    local held = call('HGETALL', ROOT .. 'held:' .. session)
-    for at = 2, #held, 2 do call('SADD', ROOT .. 'queues', held[at]) end
     call('DEL', ROOT .. 'held:' .. session)
   end
   for _, queue in ipairs(call('SMEMBERS', ROOT .. 'queues')) do
