@@ -150,18 +150,6 @@ class Servers:
         """What is connected to, for people."""
         return (self.path,) if self.path else tuple(f"{host}:{port}" for host, port in self.hosts)
 
-    def connection(self, host: Host | None, patience: float) -> Any:
-        """A connection of redis-py to ``host``, or by the socket's path; not connected yet.
-
-        It waits for ``patience`` seconds to connect, and for each answer.
-        """
-        arguments = self._arguments(self.arguments, patience)
-        if host is None:
-            unix: Any = UnixDomainSocketConnection
-            return unix(path=self.path or "", **arguments)
-        transport = SSLConnection if self.tls else TCPConnection
-        return transport(host=host[0], port=host[1], **arguments)
-
     def connect(self, patience: float | None = None) -> Connection:
         """A connection to the primary. Blocks; raises coordlock's errors alone.
 
@@ -230,10 +218,14 @@ class Servers:
 
     def _follow(self, host: Host | None, deadline: float) -> Connection:
         for _ in range(_MOVES):
-            where = self.path if host is None else f"{host[0]}:{host[1]}"
-            assert where is not None
+            kind: Any = UnixDomainSocketConnection
+            where, place = str(self.path), dict[str, Any](path=self.path)
+            if host is not None:
+                kind = SSLConnection if self.tls else TCPConnection
+                where, place = f"{host[0]}:{host[1]}", {"host": host[0], "port": host[1]}
+            arguments = self._arguments({**self.arguments, **place}, deadline - self.clock.now())
             try:
-                opened = self.connection(host, deadline - self.clock.now())
+                opened = kind(**arguments)
                 return self._greet(opened, where)
             except exceptions.MovedError as moved:
                 host = (moved.host or (host[0] if host else ""), int(moved.port))
