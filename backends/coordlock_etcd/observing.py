@@ -131,8 +131,7 @@ class Observations:
     def broke(self, error: CoordlockError | None) -> None:
         with self._lock:
             self._watches = {place: _Watch() for place in self._watches}
-        # Where a new login will do, observers learn only of a delay: see `_look`.
-        self._observers.gap(self.looked_at, is_shown=error is not None)
+        self._observers.gap(self.looked_at)
         if isinstance(error, AuthenticationFailed):
             self._observers.end(error)
 
@@ -163,11 +162,8 @@ class Observations:
             self._timer = None
             if self._watches:
                 self._tick()
-            is_open = self.host.is_open
             # A place that is watched may be read.
             watched = [(place, watch) for place, watch in self._watches.items() if watch.id]
-        if not is_open:
-            self._observers.tell()
         answers = []
         timeout, now = min(self._connection.timeout, self._interval), self._timers.clock.now()
         for start in range(0, len(watched), requests.MAX_OPERATIONS):

@@ -15,6 +15,7 @@ No departure is missed:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -89,7 +90,7 @@ class Watcher:
                 if watch is wanted:
                     served_by = self._serve(watch, self._queues.get(prefix))
                     has_left = served_by.has_left(watch.name, watch.order)
-                    is_unsure = served_by.is_filed and not watch.is_covered
+                    is_unsure = served_by.filed < math.inf and not watch.is_covered
             except BaseException:
                 self._watches.discard(wanted)  # it would serve no later waiter either
                 raise
@@ -256,11 +257,8 @@ class Watcher:
         for watch, operation in zip(batch, reply.responses, strict=True):
             has_left = not watch.still_waits(operation.response_range.kvs)
             with self._lock:
-                if has_left:
-                    watch.is_covered = False  # its event has been lost, or comes too late
-                elif watch.served_by is not None:
-                    watch.start = max(watch.start, revision + 1)
-                    watch.served_by.seen(watch)
+                # Its event has been lost, or comes too late; or it was there just before.
+                watch.start = 0 if has_left else max(watch.start, revision + 1)
             if has_left:
                 self._watches.report(watch)
 

@@ -205,34 +205,23 @@ class Observers:
             observed.reading = me = object()
         run_in_background(self._read(place, observed, me))
 
-    def gap(
-        self,
-        since: float = 0.0,
-        *places: Hashable,
-        is_over: bool = False,
-        is_shown: bool = True,
-    ) -> None:
+    def gap(self, since: float = 0.0, *places: Hashable, is_over: bool = False) -> None:
         """Changes after ``since`` may be missed, until `live`, or until now if the gap ``is_over``.
 
-        At ``places``, or all. Unless it ``is_shown``, observers learn of it by `tell`.
+        At ``places``, or all.
         """
+        doubtful: list[_Observed] = []
         with self._lock:
             for place, observed in self._observed.items():
                 if not places or place in places:
                     observed.is_live &= is_over
                     self._doubt(place, observed, since)
                     observed.break_off()
-        if is_shown:
-            self.tell()
+                    doubtful.append(observed)
+        for observed in doubtful:
+            observed.show()
         for place in places or self.places():
             self.changed(place)
-
-    def tell(self) -> None:
-        """Tell all observers what is known."""
-        with self._lock:
-            all_observed = list(self._observed.values())
-        for observed in all_observed:
-            observed.show()
 
     def end(self, error: CoordlockError, *places: Hashable) -> None:
         """End the observations of ``places``, or all. What is observed later begins anew."""
