@@ -139,11 +139,11 @@ class ZookeeperBackend(Backend):
         sent = self._clock.now()
 
         def beat(own: OwnContenders) -> Steps[float]:
-            own.session.watches.rearm(missing=True)
             own.sweep()
             # `sync` is answered by the leader. A follower that is cut off from it answers reads for
             # a while, but cannot keep the session alive.
             yield own.session.requests.ask(Sync, "/")
+            own.session.watches.rearm(missing=True)  # now: those under way have been answered
             return own.session.proven(sent)
 
         return self._submit(beat)
