@@ -185,10 +185,8 @@ class ZookeeperBackend(Backend):
         conflicting: bool = False,
     ) -> Promise[Snapshot]:
         def read(own: OwnContenders) -> Steps[Snapshot]:
-            # Without `sync` a session still sees what it wrote itself, so the list can only show
-            # contenders before its own that have left.
             [found] = yield from own.queues.read(
-                [queue], upto, owners=owners, is_synced=owners, conflicting=conflicting
+                [queue], upto, owners=owners, conflicting=conflicting
             )
             if upto is not None and found.contenders == (upto,) and not found.omitted:
                 own.session.watches.mark_first(upto.key)

@@ -153,8 +153,7 @@ class Place(ABC, Generic[State]):
             return
         value: Any = None
         if self._kind == "children":
-            names = self._selected(() if found is None else found[0])
-            value = [f"{path.rstrip('/')}/{name}" for name in names]
+            value = self._selected(() if found is None else found[0])
         # Where the counter of a node's children has reached its end, `pzxid` misses those that are
         # created (`test_spent_counter`). But their own periods begin later.
         since = self._newest if found is None else int(found[1].pzxid)
@@ -179,7 +178,7 @@ class Place(ABC, Generic[State]):
 
     @abstractmethod
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
-        """The names among those of all children that count, in their order."""
+        """The paths of those ``children`` that count, in their order."""
 
     @abstractmethod
     def _content(self, path: str, data: bytes | None, stat: Any) -> Any:
@@ -198,7 +197,7 @@ class DataPlace(Place[Listing]):
         super().__init__(where.rstrip("/") or "/", "children" if where.endswith("/") else "data")
 
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
-        return sorted(children)
+        return [f"{self.path.rstrip('/')}/{name}" for name in sorted(children)]
 
     def _content(self, path: str, data: bytes | None, stat: Any) -> VersionedValue | None:
         return stored(data, stat)
@@ -216,7 +215,7 @@ class QueuePlace(Place[Snapshot]):
         self._layout: Final = layout
 
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
-        return [name for _, name in nodes.ordered_names(children)]
+        return [contender.key for contender in nodes.in_order(self.path, children)]
 
     def _content(self, path: str, data: bytes | None, stat: Any) -> Contender:
         return self._layout.read(nodes.contender(self.path, path.rpartition("/")[2]), data, stat)
