@@ -17,7 +17,6 @@ __all__ = [
     "Entry",
     "Owner",
     "Snapshot",
-    "are_known",
     "are_same",
     "find_same",
     "is_known",
@@ -249,11 +248,6 @@ class Snapshot:
 def is_known(contender: Contender) -> bool:
     """Whether it is known what ``contender`` claims: the value of a convertible one shows it."""
     return contender.value is not None or not isinstance(contender.claim, Convertible)
-
-
-def are_known(contenders: Iterable[Contender]) -> bool:
-    """Whether it is known what all of ``contenders`` claim."""
-    return all(map(is_known, contenders))
 
 
 def are_same(one: Contender, other: Contender) -> bool:
