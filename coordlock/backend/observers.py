@@ -225,26 +225,19 @@ class Observers:
         else:
             run_in_background(reading)
 
-    def gap(
-        self,
-        since: float = 0.0,
-        *places: Hashable,
-        is_over: bool = False,
-        is_shown: bool = True,
-    ) -> None:
+    def gap(self, since: float = 0.0, *, is_over: bool = False, is_shown: bool = True) -> None:
         """Changes after ``since`` may be missed, until `live`, or until now if the gap ``is_over``.
 
-        At ``places``, or all. Unless it ``is_shown``, observers learn of it by `tell`.
+        Unless it ``is_shown``, observers learn of it by `tell`.
         """
         with self._lock:
             for place, observed in self._observed.items():
-                if not places or place in places:
-                    observed.is_live &= is_over
-                    self._doubt(place, observed, since)
-                    observed.break_off()
+                observed.is_live &= is_over
+                self._doubt(place, observed, since)
+                observed.break_off()
         if is_shown:
             self.tell()
-        for place in places or self.places():
+        for place in self.places():
             self.changed(place)
 
     def tell(self) -> None:
