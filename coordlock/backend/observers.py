@@ -205,22 +205,18 @@ class Observers:
             observed.reading = me = object()
         run_in_background(self._read(place, observed, me))
 
-    def gap(self, since: float = 0.0, *places: Hashable, is_over: bool = False) -> None:
-        """Changes after ``since`` may be missed, until `live`, or until now if the gap ``is_over``.
-
-        At ``places``, or all.
-        """
+    def gap(self, since: float = 0.0, *, is_over: bool = False) -> None:
+        """Changes after ``since`` may be missed, until `live`, or until now if the gap ``is_over``."""
         doubtful: list[_Observed] = []
         with self._lock:
             for place, observed in self._observed.items():
-                if not places or place in places:
-                    observed.is_live &= is_over
-                    self._doubt(place, observed, since)
-                    observed.break_off()
-                    doubtful.append(observed)
+                observed.is_live &= is_over
+                self._doubt(place, observed, since)
+                observed.break_off()
+                doubtful.append(observed)
         for observed in doubtful:
             observed.show()
-        for place in places or self.places():
+        for place in self.places():
             self.changed(place)
 
     def end(self, error: CoordlockError, *places: Hashable) -> None:
