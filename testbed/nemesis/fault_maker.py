@@ -71,7 +71,7 @@ class Scene:
     clients: Clients
     root: str
     journal: Journal
-    compactable: Callable[[], int] = lambda: 0
+    compactable: Callable[[], int]
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
 
