@@ -206,7 +206,7 @@ class Observers:
         run_in_background(self._read(place, observed, me))
 
     def gap(self, since: float = 0.0, *, is_over: bool = False) -> None:
-        """Changes after ``since`` may be missed: until `live`, or until now where it ``is_over``."""
+        """Changes after ``since`` may be missed: until `live`, or until now if it ``is_over``."""
         doubtful: list[_Observed] = []
         with self._lock:
             for place, observed in self._observed.items():
