@@ -52,7 +52,8 @@ test: check servers ## Set everything up, then run the linters and the tests; AR
 # They wait little, and each worker collects them all.
 test-fast: WORKERS := 3
 test-fast: setup ## Run the tests that need no servers; ARGS=... for pytest
-	$(tests) --dist worksteal --without=etcd,pgbouncer,postgres,prometheus,redis,spin,zookeeper \
+	$(tests) --dist worksteal --hypothesis-profile=fast \
+		--without=etcd,pgbouncer,postgres,prometheus,redis,spin,zookeeper \
 		-m "not faults and not long and not slow" tests/contract tests/docs tests/simulation tests/unit $(ARGS)
 
 test-faults: setup servers ## Run all that kills, pauses and cuts off; ARGS=... for pytest

@@ -22,7 +22,7 @@ from bench.table import Table
 from bench.workers import Worker, WorkerFailed, crew
 from coordlock.backend.data import Delete, Expect, Put
 
-__all__ = ["AT_ONCE", "Process", "kazoo", "measure"]
+__all__ = ["AT_ONCE", "DATA", "Process", "fill", "kazoo", "measure"]
 
 #: Processes, and consumers in each.
 _ROWS: Final = ((1, 1), (4, 1), (20, 1), (1, 20))
@@ -31,7 +31,7 @@ _SAMPLES: Final = 3
 #: items count for much; of kazoo's, which are slow, fewer.
 _SHARE: Final = 100
 _SHARE_OF_KAZOO: Final = 10
-_DATA: Final = b"x" * 100
+DATA: Final = b"x" * 100
 #: How many items are put at the same time.
 AT_ONCE: Final = 24
 _OURS: Final = "coordlock"
@@ -103,7 +103,8 @@ class Process:
 
     def fill(self, items: int) -> None:
         """Put so many."""
-        self._consumer.fill(items, self._pool)
+        if self._consumer.queue is not None:
+            fill(self._consumer.queue, items, self._pool)
 
     def work(self, share: int) -> tuple[int, float, float]:
         """Do items until none is left: how many, when the last was done, and the CPU's seconds."""
@@ -119,6 +120,16 @@ class Process:
         self._consumer.close()
 
 
+def fill(queue: Any, items: int, pool: ThreadPoolExecutor) -> None:
+    """Put so many into a work queue of ours or kazoo's."""
+    if isinstance(queue, coordlock.WorkQueue):
+        for _ in pool.map(queue.put, [DATA] * items):
+            pass
+    else:
+        for start in range(0, items, AT_ONCE):
+            queue.put_all([DATA] * min(AT_ONCE, items - start))
+
+
 def _emptied(step: Step) -> tuple[int, float]:
     done, last = 0, 0.0
     while step():
@@ -129,12 +140,10 @@ def _emptied(step: Step) -> tuple[int, float]:
 class _Consumer(ExitStack):
     """A client of its own, whose consumers take from one queue."""
 
+    queue: Any = None
+
     def __init__(self, address: str, url: str) -> None:
         super().__init__()
-
-    def fill(self, items: int, pool: ThreadPoolExecutor) -> None:
-        """Put so many."""
-        raise NotImplementedError
 
     def steps(self, share: int) -> Step:
         """What does an item, for one consumer; up to ``share``, where there is nothing to share."""
@@ -144,15 +153,11 @@ class _Consumer(ExitStack):
 class _Ours(_Consumer):
     def __init__(self, address: str, url: str) -> None:
         super().__init__(address, url)
-        self._queue = self.enter_context(coordlock.connect(url)).work_queue("q")
-
-    def fill(self, items: int, pool: ThreadPoolExecutor) -> None:
-        for _ in pool.map(self._queue.put, [_DATA] * items):
-            pass
+        self.queue = self.enter_context(coordlock.connect(url)).work_queue("q")
 
     def steps(self, share: int) -> Step:
         def step() -> bool:
-            if (item := self._queue.try_take()) is not None:
+            if (item := self.queue.try_take()) is not None:
                 item.ack()
             return item is not None
 
@@ -163,14 +168,10 @@ class _Kazoo(_Consumer):
     def __init__(self, address: str, url: str) -> None:
         super().__init__(address, url)
         self._client = self.enter_context(kazoo(address))
-
-    def fill(self, items: int, pool: ThreadPoolExecutor) -> None:
-        queue = self._client.LockingQueue("/theirs/q")
-        for start in range(0, items, AT_ONCE):
-            queue.put_all([_DATA] * min(AT_ONCE, items - start))
+        self.queue = self._client.LockingQueue("/theirs/q")
 
     def steps(self, share: int) -> Step:
-        queue = self._client.LockingQueue("/theirs/q")
+        queue = self._client.LockingQueue("/theirs/q")  # each consumer keeps what it has taken
         return lambda: queue.get(_END) is not None and bool(queue.consume())
 
 
@@ -181,9 +182,6 @@ class _Bare(_Consumer):
         client.admin.contenders("q")  # which connects
         self._engine = client._access.engine
 
-    def fill(self, items: int, pool: ThreadPoolExecutor) -> None:
-        pass
-
     def steps(self, share: int) -> Step:
         write, root = self._engine.backend.write, self._engine.data_root
         keys = iter([f"{root}/{secrets.token_hex(8)}" for _ in range(share)])
@@ -191,7 +189,7 @@ class _Bare(_Consumer):
         def step() -> bool:
             key = next(keys, None)
             if key is not None:
-                write([Expect(key, 0), Put(key, _DATA)]).result(60)
+                write([Expect(key, 0), Put(key, DATA)]).result(60)
                 write([Expect(key, 1), Delete(key)]).result(60)
             return key is not None
 

@@ -85,6 +85,8 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("coordlock")
+# For `make test-fast`, with --hypothesis-profile: `make test` has the other examples.
+settings.register_profile("fast", settings.get_profile("coordlock"), max_examples=15)
 
 left_out_key: Final = pytest.StashKey[dict[str, int]]()
 #: Whether a worker of xdist has crashed.

@@ -9,7 +9,6 @@
     watcher       departures, over one stream, and readings of keys where no watch is certain
     watches       what one watch reports, of a contender or of a whole short queue; pure
     observing     what is observed, over one stream
-    probes        until when a stream has certainly delivered everything
     status        the members, and known bugs of their versions
     transport     how requests reach the cluster, and answers the caller
     requests      what the client asks of etcd; no I/O

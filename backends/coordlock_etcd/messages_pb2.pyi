@@ -131,30 +131,6 @@ class LeaseRevokeResponse(_message.Message):
     header: ResponseHeader
     def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ...) -> None: ...
 
-class Member(_message.Message):
-    __slots__ = ["ID", "clientURLs", "isLearner"]
-    CLIENTURLS_FIELD_NUMBER: _ClassVar[int]
-    ID: int
-    ID_FIELD_NUMBER: _ClassVar[int]
-    ISLEARNER_FIELD_NUMBER: _ClassVar[int]
-    clientURLs: _containers.RepeatedScalarFieldContainer[str]
-    isLearner: bool
-    def __init__(self, ID: _Optional[int] = ..., clientURLs: _Optional[_Iterable[str]] = ..., isLearner: bool = ...) -> None: ...
-
-class MemberListRequest(_message.Message):
-    __slots__ = ["linearizable"]
-    LINEARIZABLE_FIELD_NUMBER: _ClassVar[int]
-    linearizable: bool
-    def __init__(self, linearizable: bool = ...) -> None: ...
-
-class MemberListResponse(_message.Message):
-    __slots__ = ["header", "members"]
-    HEADER_FIELD_NUMBER: _ClassVar[int]
-    MEMBERS_FIELD_NUMBER: _ClassVar[int]
-    header: ResponseHeader
-    members: _containers.RepeatedCompositeFieldContainer[Member]
-    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
-
 class PutRequest(_message.Message):
     __slots__ = ["key", "lease", "value"]
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -172,7 +148,7 @@ class PutResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ...) -> None: ...
 
 class RangeRequest(_message.Message):
-    __slots__ = ["key", "keys_only", "limit", "max_create_revision", "min_create_revision", "range_end", "revision", "serializable", "sort_order", "sort_target"]
+    __slots__ = ["key", "keys_only", "limit", "max_create_revision", "min_create_revision", "min_mod_revision", "range_end", "revision", "sort_order", "sort_target"]
     class SortOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = []
     class SortTarget(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -186,10 +162,10 @@ class RangeRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     MAX_CREATE_REVISION_FIELD_NUMBER: _ClassVar[int]
     MIN_CREATE_REVISION_FIELD_NUMBER: _ClassVar[int]
+    MIN_MOD_REVISION_FIELD_NUMBER: _ClassVar[int]
     NONE: RangeRequest.SortOrder
     RANGE_END_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
-    SERIALIZABLE_FIELD_NUMBER: _ClassVar[int]
     SORT_ORDER_FIELD_NUMBER: _ClassVar[int]
     SORT_TARGET_FIELD_NUMBER: _ClassVar[int]
     VERSION: RangeRequest.SortTarget
@@ -198,12 +174,12 @@ class RangeRequest(_message.Message):
     limit: int
     max_create_revision: int
     min_create_revision: int
+    min_mod_revision: int
     range_end: bytes
     revision: int
-    serializable: bool
     sort_order: RangeRequest.SortOrder
     sort_target: RangeRequest.SortTarget
-    def __init__(self, key: _Optional[bytes] = ..., range_end: _Optional[bytes] = ..., limit: _Optional[int] = ..., revision: _Optional[int] = ..., sort_order: _Optional[_Union[RangeRequest.SortOrder, str]] = ..., sort_target: _Optional[_Union[RangeRequest.SortTarget, str]] = ..., serializable: bool = ..., keys_only: bool = ..., min_create_revision: _Optional[int] = ..., max_create_revision: _Optional[int] = ...) -> None: ...
+    def __init__(self, key: _Optional[bytes] = ..., range_end: _Optional[bytes] = ..., limit: _Optional[int] = ..., revision: _Optional[int] = ..., sort_order: _Optional[_Union[RangeRequest.SortOrder, str]] = ..., sort_target: _Optional[_Union[RangeRequest.SortTarget, str]] = ..., keys_only: bool = ..., min_mod_revision: _Optional[int] = ..., min_create_revision: _Optional[int] = ..., max_create_revision: _Optional[int] = ...) -> None: ...
 
 class RangeResponse(_message.Message):
     __slots__ = ["count", "header", "kvs", "more"]
@@ -228,14 +204,12 @@ class RequestOp(_message.Message):
     def __init__(self, request_range: _Optional[_Union[RangeRequest, _Mapping]] = ..., request_put: _Optional[_Union[PutRequest, _Mapping]] = ..., request_delete_range: _Optional[_Union[DeleteRangeRequest, _Mapping]] = ...) -> None: ...
 
 class ResponseHeader(_message.Message):
-    __slots__ = ["member_id", "raft_term", "revision"]
+    __slots__ = ["member_id", "revision"]
     MEMBER_ID_FIELD_NUMBER: _ClassVar[int]
-    RAFT_TERM_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     member_id: int
-    raft_term: int
     revision: int
-    def __init__(self, member_id: _Optional[int] = ..., revision: _Optional[int] = ..., raft_term: _Optional[int] = ...) -> None: ...
+    def __init__(self, member_id: _Optional[int] = ..., revision: _Optional[int] = ...) -> None: ...
 
 class ResponseOp(_message.Message):
     __slots__ = ["response_delete_range", "response_put", "response_range"]
@@ -288,54 +262,42 @@ class WatchCancelRequest(_message.Message):
     def __init__(self, watch_id: _Optional[int] = ...) -> None: ...
 
 class WatchCreateRequest(_message.Message):
-    __slots__ = ["filters", "fragment", "key", "range_end", "start_revision", "watch_id"]
+    __slots__ = ["filters", "key", "range_end", "start_revision", "watch_id"]
     class FilterType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = []
     FILTERS_FIELD_NUMBER: _ClassVar[int]
-    FRAGMENT_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     NOPUT: WatchCreateRequest.FilterType
     RANGE_END_FIELD_NUMBER: _ClassVar[int]
     START_REVISION_FIELD_NUMBER: _ClassVar[int]
     WATCH_ID_FIELD_NUMBER: _ClassVar[int]
     filters: _containers.RepeatedScalarFieldContainer[WatchCreateRequest.FilterType]
-    fragment: bool
     key: bytes
     range_end: bytes
     start_revision: int
     watch_id: int
-    def __init__(self, key: _Optional[bytes] = ..., range_end: _Optional[bytes] = ..., start_revision: _Optional[int] = ..., filters: _Optional[_Iterable[_Union[WatchCreateRequest.FilterType, str]]] = ..., watch_id: _Optional[int] = ..., fragment: bool = ...) -> None: ...
-
-class WatchProgressRequest(_message.Message):
-    __slots__ = []
-    def __init__(self) -> None: ...
+    def __init__(self, key: _Optional[bytes] = ..., range_end: _Optional[bytes] = ..., start_revision: _Optional[int] = ..., filters: _Optional[_Iterable[_Union[WatchCreateRequest.FilterType, str]]] = ..., watch_id: _Optional[int] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
-    __slots__ = ["cancel_request", "create_request", "progress_request"]
+    __slots__ = ["cancel_request", "create_request"]
     CANCEL_REQUEST_FIELD_NUMBER: _ClassVar[int]
     CREATE_REQUEST_FIELD_NUMBER: _ClassVar[int]
-    PROGRESS_REQUEST_FIELD_NUMBER: _ClassVar[int]
     cancel_request: WatchCancelRequest
     create_request: WatchCreateRequest
-    progress_request: WatchProgressRequest
-    def __init__(self, create_request: _Optional[_Union[WatchCreateRequest, _Mapping]] = ..., cancel_request: _Optional[_Union[WatchCancelRequest, _Mapping]] = ..., progress_request: _Optional[_Union[WatchProgressRequest, _Mapping]] = ...) -> None: ...
+    def __init__(self, create_request: _Optional[_Union[WatchCreateRequest, _Mapping]] = ..., cancel_request: _Optional[_Union[WatchCancelRequest, _Mapping]] = ...) -> None: ...
 
 class WatchResponse(_message.Message):
-    __slots__ = ["cancel_reason", "canceled", "compact_revision", "created", "events", "fragment", "header", "watch_id"]
+    __slots__ = ["cancel_reason", "canceled", "created", "events", "header", "watch_id"]
     CANCELED_FIELD_NUMBER: _ClassVar[int]
     CANCEL_REASON_FIELD_NUMBER: _ClassVar[int]
-    COMPACT_REVISION_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
-    FRAGMENT_FIELD_NUMBER: _ClassVar[int]
     HEADER_FIELD_NUMBER: _ClassVar[int]
     WATCH_ID_FIELD_NUMBER: _ClassVar[int]
     cancel_reason: str
     canceled: bool
-    compact_revision: int
     created: bool
     events: _containers.RepeatedCompositeFieldContainer[Event]
-    fragment: bool
     header: ResponseHeader
     watch_id: int
-    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ..., watch_id: _Optional[int] = ..., created: bool = ..., canceled: bool = ..., compact_revision: _Optional[int] = ..., cancel_reason: _Optional[str] = ..., fragment: bool = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[ResponseHeader, _Mapping]] = ..., watch_id: _Optional[int] = ..., created: bool = ..., canceled: bool = ..., cancel_reason: _Optional[str] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...

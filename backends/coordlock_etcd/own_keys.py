@@ -98,13 +98,18 @@ class OwnKeys:
     def removed(self, entry: Entry, *, was_there: bool) -> None:
         """A deletion was answered: whether it has removed what was added.
 
-        Where the key does not return, a late request may add it, and the kernel looks for it again.
+        Where the key does not return, a late request may add it, and the kernel looks for it again:
+        so a key that does not follow from the entry's id is remembered.
         """
         own = self._by_id.get(entry.id)
-        if own is None or not own.returns or self._by_id.pop(entry.id, None) is None:
-            return  # the latter where a signal handler or another thread did it
+        if own is None or not (own.returns or own.key.endswith(entry.id.encode())):
+            return
+        if self._by_id.pop(entry.id, None) is None:
+            return  # a signal handler or another thread did it
         if own.order is not None:
             self._ids.pop((own.key, own.order), None)
+        if not own.returns:
+            return
         if was_there and not entry.publishes:
             prefix = own.key[: own.key.rindex(b"-") + 1]
             free = self._free.pop(prefix, [])

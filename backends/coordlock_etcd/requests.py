@@ -149,6 +149,21 @@ def presence(keys: Sequence[bytes]) -> pb.TxnRequest:
     return pb.TxnRequest(success=_reads(pb.RangeRequest(key=key, keys_only=True) for key in keys))
 
 
+def changed(ranges: Iterable[tuple[bytes, bytes, int]]) -> pb.TxnRequest:
+    """Read the first of the keys in each range that were written after a revision, without value.
+
+    The answer has the count of all keys there: it shows deletions.
+    """
+    return pb.TxnRequest(
+        success=_reads(
+            pb.RangeRequest(
+                key=key, range_end=end, min_mod_revision=revision + 1, limit=1, keys_only=True
+            )
+            for key, end, revision in ranges
+        )
+    )
+
+
 def watch(id: int, key: bytes, end: bytes = b"", *, puts: bool = False) -> pb.WatchRequest:
     """Watch ``key`` for deletions, from etcd's present on.
 

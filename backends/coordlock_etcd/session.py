@@ -13,7 +13,7 @@ from coordlock.errors import BackendError, BackendUnavailable, SessionLost
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.driver import Steps, awaited, run_in_background
 from coordlock.runtime.log import Log
-from coordlock.runtime.promise import Promise, failed
+from coordlock.runtime.promise import Promise, failed, in_thread
 from coordlock_etcd import keys, rpc
 from coordlock_etcd import messages_pb2 as pb
 from coordlock_etcd.errors import SERVICE, client_closed
@@ -101,12 +101,7 @@ class EtcdSession(Backend):
         self._watcher.close()
         if self._observations is not None:
             self._observations.close()
-        if can_start_threads():
-            threading.Thread(
-                target=self._shut_down, name="coordlock-etcd-close", daemon=True
-            ).start()
-        else:
-            self._leave()
+        in_thread("coordlock-etcd-close", self._shut_down).add_done_callback(closing.follow)
         return closing
 
     @property
@@ -140,30 +135,15 @@ class EtcdSession(Backend):
         request = pb.LeaseRevokeRequest(ID=lease)
         return self._connection.call(rpc.LEASE_REVOKE, request, lambda _: None)
 
-    def _leave(self) -> None:
-        """End the session at the interpreter's end. The channels end with the process."""
-        try:
-            self._end_lease()
-        finally:
-            self._connection.cluster.closed = True
-            assert self._closing is not None
-            self._closing.resolve(None)
-
-    def _end_lease(self) -> None:
+    def _shut_down(self) -> None:
+        if self._opening is not None:
+            self._opening.exception()  # a lease that is granted meanwhile is revoked as well
         error = self._revoke(lease).exception() if (lease := self._lease) else None
         if error is not None and not isinstance(error, SessionLost):  # which has ended already
             log.warning("etcd: lease %x was not revoked and will expire: %s", lease, error)
-
-    def _shut_down(self) -> None:
-        try:
-            if self._opening is not None:
-                self._opening.exception()  # a lease that is granted meanwhile is revoked as well
-            self._end_lease()
+        if can_start_threads():
             self._connection.close()
             for host in self._hosts:
                 host.join(self._connection.timeout)
-        except Exception:
-            log.exception("etcd: closing failed")
-        finally:
-            assert self._closing is not None
-            self._closing.resolve(None)
+        else:  # at the interpreter's end, the channels end with the process
+            self._connection.cluster.closed = True

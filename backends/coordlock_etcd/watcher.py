@@ -15,6 +15,7 @@ No departure is missed:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -89,7 +90,7 @@ class Watcher:
                 if watch is wanted:
                     served_by = self._serve(watch, self._queues.get(prefix))
                     has_left = served_by.has_left(watch.name, watch.order)
-                    is_unsure = served_by.is_filed and not watch.is_covered
+                    is_unsure = served_by.filed < math.inf and not watch.is_covered
             except BaseException:
                 self._watches.discard(wanted)  # it would serve no later waiter either
                 raise
@@ -194,8 +195,6 @@ class Watcher:
 
     def received(self, response: pb.WatchResponse) -> None:
         """Take what etcd says of a watch."""
-        if response.created:
-            self._mend()
         with self._lock:
             target = self.host.target(response.watch_id)
             over: list[Watch] = []
@@ -206,7 +205,8 @@ class Watcher:
                     self._unsure += target.created(response.header.revision)
                 over = target.report(response.events)
             unsure: list[Watch] = []
-            if response.created and response.watch_id >= self._read_at:
+            are_filed = response.created and response.watch_id >= self._read_at
+            if are_filed:
                 unsure, self._unsure = self._unsure, []
                 self._read_at = self.host.newest_id
         for watch in over:
@@ -214,8 +214,11 @@ class Watcher:
         if unsure:
             self._connection.cluster.saw(response.header.revision)
             self._recheck(unsure)
+        elif are_filed:
+            self._mend()
 
     def _mend(self) -> None:
+        """All is known that happened while there was no stream."""
         with self._lock:
             was_broken, self._broken = self._broken, False
         if was_broken:
@@ -254,16 +257,14 @@ class Watcher:
         for watch, operation in zip(batch, reply.responses, strict=True):
             has_left = not watch.still_waits(operation.response_range.kvs)
             with self._lock:
-                if has_left:
-                    watch.is_covered = False  # its event has been lost, or comes too late
-                elif watch.served_by is not None:
-                    watch.start = max(watch.start, revision + 1)
-                    watch.served_by.seen(watch)
+                # Its event has been lost, or comes too late; or it was there just before.
+                watch.start = 0 if has_left else max(watch.start, revision + 1)
             if has_left:
                 self._watches.report(watch)
 
     def _rechecked(self, batch: Sequence[Watch], answer: Promise[None]) -> None:
         if answer.exception() is None:
+            self._mend()
             return
         with self._lock:
             are_unsure = any(watch.watches and not watch.is_covered for watch in batch)

@@ -42,10 +42,9 @@ class Watch(Watched):
         name: the contender's key in etcd. It may have several contenders, one after another.
         order: the revision that created the contender.
         served_by: what reports its departure.
-        is_covered: whether that reports for certain what this waits for.
     """
 
-    __slots__ = ("is_covered", "name", "order", "served_by", "start", "version")
+    __slots__ = ("name", "order", "served_by", "start", "version")
 
     def __init__(self, contender: Contender, start: int, version: int = 0) -> None:
         super().__init__((contender.key, contender.order, version))
@@ -54,7 +53,11 @@ class Watch(Watched):
         self.name = key_of(contender)
         self.order = contender.order
         self.served_by: EtcdWatch | None = None
-        self.is_covered = False
+
+    @property
+    def is_covered(self) -> bool:
+        """Whether it is certainly reported what this waits for."""
+        return self.served_by is not None and self.start > self.served_by.filed
 
     def is_over_with(self, event: pb.Event) -> bool:
         """Whether ``event`` is what it waits for."""
@@ -78,6 +81,7 @@ class EtcdWatch:
         puts: whether it reports puts, too.
         id: on the stream; 0 while it is on none.
         is_used: whether the client has enqueued there since the last call of `is_over`.
+        filed: the revision at which etcd filed it, and so reports departures; infinite before.
     """
 
     def __init__(self, key: bytes, end: bytes = b"", *, puts: bool = False) -> None:
@@ -86,18 +90,13 @@ class EtcdWatch:
         self.puts = puts
         self.id = 0
         self.is_used = True
-        #: Where etcd filed it; and after which revision all departures are known or to come.
-        self._filed = self._since = math.inf
+        #: `filed`, and after which revision all departures are known or to come.
+        self.filed = self._since = math.inf
         self._left: dict[bytes, int] = {}
         #: Of those before the order ``_listed``, all that have not left, by key: their orders.
         self._there: dict[bytes, int] = {}
         self._listed = 0
         self._watches: dict[bytes, Watch] = {}
-
-    @property
-    def is_filed(self) -> bool:
-        """Whether etcd has filed it, and so reports departures."""
-        return self._filed < math.inf
 
     def is_over(self) -> bool:
         """Whether the client has not been there since the last call, and awaits no departure."""
@@ -106,9 +105,7 @@ class EtcdWatch:
 
     def created(self, revision: int) -> list[Watch]:
         """It is filed: etcd reports what happens after ``revision``; those it does not cover."""
-        self._filed = self._since = revision
-        for watch in self._watches.values():
-            watch.is_covered = watch.start > revision
+        self.filed = self._since = revision
         return [watch for watch in self._watches.values() if not watch.is_covered]
 
     def broke(self) -> None:
@@ -117,11 +114,11 @@ class EtcdWatch:
         It forgets all departures: etcd may be restored from a backup meanwhile.
         """
         self.id = self._listed = 0
-        self._filed = self._since = math.inf
+        self.filed = self._since = math.inf
         self._there.clear()
         self._left.clear()
         for watch in self._watches.values():
-            watch.start, watch.is_covered = 0, False
+            watch.start = 0
 
     def listed(self, found: pb.RangeResponse, revision: int) -> None:
         """The end of the queue as it was at ``revision``, the newest first."""
@@ -141,12 +138,10 @@ class EtcdWatch:
         if watch.name in self._watches or self.puts is not (watch.version > 0):
             return False
         self._watches[watch.name] = watch
-        watch.served_by, watch.is_covered = self, watch.start > self._since
+        watch.served_by = self
+        if self.filed < watch.start <= self._since:
+            watch.start = 0  # its departure may be forgotten
         return True
-
-    def seen(self, watch: Watch) -> None:
-        """The contender of ``watch`` was there just before its start."""
-        watch.is_covered = watch.start > self._filed
 
     def drop(self, watch: Watch) -> bool:
         """Serve ``watch`` no longer; whether this serves no purpose any more."""

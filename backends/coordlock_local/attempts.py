@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from coordlock.runtime.worker import Worker
 from coordlock_local.errors import SERVICE, Busy, translated
 from coordlock_local.flock import holder
 
-__all__ = ["Attempts", "perform"]
+__all__ = ["Attempts"]
 
 T = TypeVar("T")
 
@@ -23,18 +24,8 @@ T = TypeVar("T")
 _PAUSE_S: Final = 0.005
 
 
-def perform(action: Callable[[], T]) -> Promise[T]:
-    """The outcome of ``action``, with coordlock's errors. Raises `Busy`."""
-    try:
-        return resolved(action())
-    except CoordlockError as error:  # first, because some of them are OSErrors
-        return failed(error)
-    except OSError as error:
-        return failed(translated(error))
-
-
 class Attempts:
-    """The actions of one backend that need the lock of the file ``path``.
+    """The actions of one backend that need the lock of the file ``path``, in its directory.
 
     The lock is held for microseconds, unless its holder is stopped inside (SIGSTOP, a debugger, a
     disk that hangs). No event loop may wait for that, so after an instant a thread takes over. It
@@ -58,10 +49,19 @@ class Attempts:
         """
         if at_once:
             with suppress(Busy):
-                return perform(action)
+                return self.perform(action)
         promise: Promise[T] = Promise()
         self._worker.run(partial(self._attempt, action, promise, time.monotonic() + timeout))
         return promise
+
+    def perform(self, action: Callable[[], T]) -> Promise[T]:
+        """The outcome of ``action``, with coordlock's errors. Raises `Busy`."""
+        try:
+            return resolved(action())
+        except CoordlockError as error:  # first, because some of them are OSErrors
+            return failed(error)
+        except OSError as error:
+            return failed(translated(error, os.path.dirname(self._path)))
 
     def close(self, patience: float) -> None:
         """Fail what waits, and end the thread, for which this waits ``patience`` seconds."""
@@ -71,7 +71,7 @@ class Attempts:
     def _attempt(self, action: Callable[[], T], promise: Promise[T], deadline: float) -> None:
         while not self._closed.is_set():
             try:
-                promise.follow(perform(action))
+                promise.follow(self.perform(action))
             except Busy:
                 # Where no thread can be started, a caller comes here, and must not wait.
                 if time.monotonic() < deadline and self._worker.has_thread:

@@ -29,26 +29,25 @@ from coordlock.errors import (
     BackendUnavailable,
     ConfigurationError,
     CoordlockError,
-    Evicted,
     SessionLost,
 )
 from coordlock.model.contender import Contender, Entry, Snapshot
+from coordlock.runtime import shared_file
 from coordlock.runtime.clock import SystemTimers, Timers
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import PROCESS
 from coordlock.runtime.promise import Promise, failed, resolved
 from coordlock.settings import Option, Settings, boolean
 from coordlock_local import values
-from coordlock_local.attempts import Attempts, perform
+from coordlock_local.attempts import Attempts
 from coordlock_local.contenders import Contenders
-from coordlock_local.counter import Counter, check
+from coordlock_local.counter import check
 from coordlock_local.directory import Directory, default_root
 from coordlock_local.errors import SERVICE, Busy
 from coordlock_local.flock import refuse_without_flock
 from coordlock_local.leaving import evict
-from coordlock_local.queue import LocalQueue, queue_names, sweep
+from coordlock_local.queue import LocalQueue, queue_names, sweep, verify
 from coordlock_local.session import LocalSession
-from coordlock_local.slots import Slot, stands
 
 if TYPE_CHECKING:
     from coordlock_local.data import DataFile
@@ -203,7 +202,7 @@ class LocalBackend(Backend):
         return self._ask(lambda: queue_names(self._prepared()))
 
     def evict(self, contender: Contender) -> Promise[bool]:
-        return self._ask(partial(self._evict, contender))
+        return self._ask(lambda: evict(self._prepared(), contender))
 
     def publish(self, contender: Contender, value: bytes, version: int) -> Promise[None]:
         return self._ask(lambda: values.publish(self._living().session, contender, value, version))
@@ -221,7 +220,7 @@ class LocalBackend(Backend):
         self, operations: Sequence[Operation], guards: Sequence[Contender] = ()
     ) -> Promise[Written]:
         if not operations:
-            return self._ask(partial(self._check, guards))
+            return self._ask(partial(self._verify, guards))
         return self._use(lambda data: data.write(operations, guards))
 
     def follow(self, place: Queue | str, news: Callable[[], None]) -> Observation[Any]:
@@ -235,7 +234,7 @@ class LocalBackend(Backend):
             if self._followers is None:
                 from coordlock_local.followers import Followers  # rare, and it imports SQLite
 
-                directory = perform(self._prepared).result()  # with coordlock's errors
+                directory = self._uses.perform(self._prepared).result()  # with coordlock's errors
                 self._followers = Followers(directory, self._timers, self._attempt)
                 if self._closed:
                     self._followers.close()
@@ -288,7 +287,7 @@ class LocalBackend(Backend):
             session.end()
             raise SessionLost(SERVICE, "the client was closed")
         try:
-            sweep(directory, session.counter, dead)
+            sweep(directory, dead)
         except (OSError, Busy) as error:  # the next client tries again
             log.debug("cannot remove dead sessions from %s: %s", self.root, error)
         log.info("the locks in %s cover only the processes of this machine that use it", self.root)
@@ -309,18 +308,14 @@ class LocalBackend(Backend):
         contenders = self._session.current
         if contenders is None:
             return False  # they have gone with their session
-        removed = [contenders.remove(entry.id) for entry in entries]  # each, whatever came before
-        return all(removed)
+        were_there = True
+        for entry in entries:
+            were_there &= contenders.remove(entry.id)
+        return were_there
 
-    def _evict(self, contender: Contender) -> bool:
-        directory = self._prepared()
-        return evict(directory, Counter(directory), contender)
-
-    def _check(self, guards: Sequence[Contender]) -> Written:
+    def _verify(self, guards: Sequence[Contender]) -> Written:
         """Whether ``guards`` stand in their queues, which takes no look at the data."""
-        for guard in guards:
-            if not stands(self._living().session.directory, Slot.of(guard)):
-                raise Evicted(guard.key)
+        verify(self._living().session.directory, guards)
         return Written(0, None)
 
     def _living(self) -> Contenders:
@@ -347,7 +342,7 @@ class LocalBackend(Backend):
         warnings = []
         if directory.shared:
             warnings.append("the directory is shared: every member of its group can break locks")
-        if foreign := directory.foreign():
+        if foreign := shared_file.foreign(directory.root):
             warnings.append(f"the directory is trusted, though it is on {foreign}")
         return ServiceInfo(
             service=SERVICE,

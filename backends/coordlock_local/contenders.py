@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -12,7 +13,8 @@ from coordlock.model.admission import is_blocked
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock_local import values
 from coordlock_local.errors import SERVICE, Busy, translated
-from coordlock_local.leaving import leave, tell_observers
+from coordlock_local.leaving import leave
+from coordlock_local.pipes import publish
 from coordlock_local.queue import LocalQueue, tidy
 from coordlock_local.session import LocalSession
 from coordlock_local.slots import Slot, stands
@@ -37,8 +39,12 @@ class Contenders:
 
     def add(self, entries: Sequence[Entry], unless_blocked: bool) -> tuple[Snapshot, ...]:
         """See `Backend.enqueue`. Raises `Busy`."""
-        wanted = [(self._queue_in_use(entry.queue), entry) for entry in entries]
-        if own := [self._own[entry.id] for entry in entries if entry.id in self._own]:
+        wanted, own = list[tuple[LocalQueue, Entry]](), list[Contender]()
+        for entry in entries:
+            wanted.append((self._queue_in_use(entry.queue), entry))
+            if entry.id in self._own:
+                own.append(self._own[entry.id])
+        if own:
             standing = [me for me in own if stands(self._directory, Slot.of(me))]
             if len(standing) == len(entries):
                 places = zip(wanted, standing, strict=True)
@@ -48,7 +54,7 @@ class Contenders:
         snapshots = self.session.counter.hold(partial(self._add, wanted, unless_blocked))
         for (queue, entry), snapshot in zip(wanted, snapshots, strict=True):
             if snapshot.find(entry.id) is not None:
-                tell_observers(self._directory, queue.path)
+                publish(self._directory, os.path.basename(queue.path))
         return snapshots
 
     def _add(
@@ -80,7 +86,8 @@ class Contenders:
                     was_there = leave(self._directory, me, self._own)
         except OSError as error:
             # As long as the session lives, so does the contender: this must be tried again.
-            raise BackendUnavailable(SERVICE, translated(error).reason) from error
+            reason = translated(error, self._directory.root).reason
+            raise BackendUnavailable(SERVICE, reason) from error
         # It is forgotten last: what Ctrl-C ends here is done again by the next removal.
         self.watcher.own_left(me.key)
         values.remove(self._directory, session.id, id)

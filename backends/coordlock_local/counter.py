@@ -21,7 +21,7 @@ from coordlock.errors import BackendError, ConfigurationError
 from coordlock.runtime.shared_file import no_fork, overwrite, seal, to_disk, unseal
 from coordlock_local.directory import UNKNOWN, Directory
 from coordlock_local.errors import SERVICE, Busy
-from coordlock_local.flock import is_at, try_lock, unlock
+from coordlock_local.flock import try_lock, unlock
 
 __all__ = ["VERSION", "Counter", "check"]
 
@@ -77,44 +77,32 @@ class Counter:
 
         Raises `Busy` where another process or thread holds it for more than an instant.
         """
-        until = time.monotonic() + _PATIENCE_S
-        pause = _FIRST_PAUSE_S
-        while True:
-            try:
-                return self._in_turn(action)
-            except Busy:
-                if time.monotonic() > until:
-                    raise
-            time.sleep(pause)
-            pause *= 2
-
-    # A signal handler may raise at any line: what is held is left by `finally` and by the exits of
-    # `with` statements, none of which is Python's.
-
-    def _in_turn(self, action: Callable[[int], T]) -> T:
-        # No fork meanwhile, because the child would inherit the lock.
+        # A signal handler may raise at any line: what is held is left by `finally` and by the exits
+        # of `with` statements, none of which is Python's.
         try:
+            # No fork meanwhile, because the child would inherit the lock.
             if not no_fork.acquire(timeout=_THREADS_PATIENCE_S):
                 raise Busy
-            return self._hold(action)
+            pause, until = _FIRST_PAUSE_S, time.monotonic() + _PATIENCE_S
+            while True:
+                with io.FileIO(self._path, "r+", opener=self._directory.open_or_make) as file:
+                    number = file.fileno()
+                    try:
+                        # Where the file was removed or moved, the next attempt finds a new one.
+                        if try_lock(self._path, number):
+                            return action(number)
+                    finally:
+                        # Closing does that, too, but for copies in children that others forked.
+                        unlock(number)
+                if time.monotonic() > until:
+                    raise Busy
+                time.sleep(pause)
+                pause *= 2
         finally:
             try:  # noqa: SIM105 - the exit of `suppress` is Python's
                 no_fork.release()
             except RuntimeError:  # it was not acquired
                 pass
-
-    def _hold(self, action: Callable[[int], T]) -> T:
-        flags = os.O_RDWR | os.O_CREAT
-        with io.FileIO(self._directory.open(self._path, flags), "r+") as file:
-            number = file.fileno()
-            try:
-                # Where the file was removed or moved, the next attempt finds a new one.
-                if not try_lock(number) or not is_at(self._path, number):
-                    raise Busy
-                return action(number)
-            finally:
-                # Closing it does that, too, but for copies in children that others have forked.
-                unlock(number)
 
     def take(self, descriptor: int) -> int:
         """The next token: above all that were ever taken. To be called by what `hold` calls.

@@ -31,14 +31,14 @@ from typing import Final, TypeVar
 from urllib.parse import quote
 
 from coordlock.backend import Delete, Expect, Listing, Operation, Put, Read, VersionedValue, Written
-from coordlock.errors import BackendError, BackendUnavailable, Evicted, VersionMismatch
+from coordlock.errors import BackendError, BackendUnavailable, VersionMismatch
 from coordlock.model.contender import Contender
 from coordlock.runtime.shared_file import close_kept, keep_from_children
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE, Busy
-from coordlock_local.flock import is_at, try_lock, unlock
+from coordlock_local.flock import try_lock, unlock
 from coordlock_local.pipes import publish
-from coordlock_local.slots import Slot, stands
+from coordlock_local.queue import verify
 
 __all__ = ["DataFile"]
 
@@ -67,7 +67,7 @@ class DataFile:
         """See `Backend.read`."""
 
         def look(kept: sqlite3.Connection) -> Listing:
-            self._check(() if guard is None else (guard,))
+            verify(self._directory, () if guard is None else (guard,))
             return _listing(kept, where)
 
         return self._hold(look)
@@ -87,11 +87,12 @@ class DataFile:
         """See `Backend.write`."""
 
         def act(kept: sqlite3.Connection) -> Written:
-            self._check(guards)
+            verify(self._directory, guards)
             revision = _write(kept, operations)
-            read = (one.key for one in operations if isinstance(one, Read))
-            found = {key: _stored(kept, key) for key in read}
-            values = {key: stored for key, stored in found.items() if stored is not None}
+            values = dict[str, VersionedValue]()
+            for one in operations:
+                if isinstance(one, Read):
+                    values.update(_listing(kept, one.key).values)
             return Written(revision, time.time(), values)
 
         try:
@@ -101,18 +102,13 @@ class DataFile:
             for where in sorted(keys | {_folder(key) for key in keys}):
                 publish(self._directory, self._directory.change(where))
 
-    def _check(self, guards: Sequence[Contender]) -> None:
-        for contender in guards:
-            if not stands(self._directory, Slot.of(contender)):
-                raise Evicted(contender.key)
-
     def _hold(self, action: Callable[[sqlite3.Connection], T]) -> T:
         """The result of ``action``, while no other process uses the data."""
         lock = keep_from_children(
             lambda: self._directory.open(self._directory.data_lock, os.O_RDWR | os.O_CREAT)
         )
         try:
-            if not try_lock(lock.number) or not is_at(self._directory.data_lock, lock.number):
+            if not try_lock(self._directory.data_lock, lock.number):
                 raise Busy
             return self._use(action)
         finally:
@@ -163,17 +159,12 @@ def _listing(kept: sqlite3.Connection, where: str) -> Listing:
     return Listing(values, rows[0][0])
 
 
-def _stored(kept: sqlite3.Connection, key: str) -> VersionedValue | None:
-    row = kept.execute("SELECT data, version FROM kept WHERE key = ?", (key,)).fetchone()
-    return None if row is None else VersionedValue(*row)
-
-
 def _write(kept: sqlite3.Connection, operations: Sequence[Operation]) -> int:
     kept.execute("BEGIN")
     try:
         for one in operations:
             if isinstance(one, Expect):
-                found = _stored(kept, one.key)
+                found = _listing(kept, one.key).values.get(one.key)
                 if one.version != (0 if found is None else found.version):
                     raise VersionMismatch(one.key, one.version)
         written = [one for one in operations if isinstance(one, Put | Delete)]
@@ -188,7 +179,7 @@ def _write(kept: sqlite3.Connection, operations: Sequence[Operation]) -> int:
                 kept.execute("DELETE FROM kept WHERE key = ?", (one.key,))
         if written:
             kept.execute("UPDATE revision SET number = number + 1")
-        revision = _revision(kept)
+        [revision] = kept.execute("SELECT number FROM revision").fetchone()
     except BaseException:
         if kept.in_transaction:  # SQLite ends it itself where the disk is full
             kept.execute("ROLLBACK")
@@ -200,16 +191,11 @@ def _write(kept: sqlite3.Connection, operations: Sequence[Operation]) -> int:
             raise  # while the pages were written: the journal is there, and restores them
         # It may be on the disk, or the next process may restore the former state.
         raise BackendUnavailable(SERVICE, f"{error}; the data may have been written") from error
-    return revision
+    return int(revision)
 
 
 def _folder(key: str) -> str:
     return key.rpartition("/")[0] + "/"
-
-
-def _revision(kept: sqlite3.Connection) -> int:
-    number: int = kept.execute("SELECT number FROM revision").fetchone()[0]
-    return number
 
 
 def _translated(path: str, error: sqlite3.Error) -> BackendError:

@@ -120,8 +120,7 @@ class Directory:
                 "use another directory, or give it mode 2770 and a group of which both are members"
             )
         mode = stat.S_IMODE(status.st_mode) & 0o2770 if shared else 0o700
-        directory = cls(root, mode)
-        if not trusted and (kind := directory.foreign()):
+        if not trusted and (kind := shared_file.foreign(root)):
             raise ConfigurationError(
                 f"{root} is on {kind}, and local locks cover one machine: "
                 "choose a directory on a local disk, with local:///path or XDG_STATE_HOME; "
@@ -130,13 +129,7 @@ class Directory:
             )
         for path in ("sessions", "pipes", "queues", "values", "observed"):
             _make(os.path.join(root, path), mode)
-        if os.path.exists(os.path.join(root, "SESSIONS")):
-            return cls(root, mode, folds=True)
-        return directory
-
-    def foreign(self) -> str:
-        """The file system, in words, if it is not known to be local to this machine; else empty."""
-        return shared_file.foreign(self.root)
+        return cls(root, mode, folds=os.path.exists(os.path.join(root, "SESSIONS")))
 
     def session(self, id: str) -> str:
         """The file of the session ``id``."""
@@ -151,7 +144,7 @@ class Directory:
         return f"{self.pipes}/{id}"
 
     def observers(self, name: str) -> str:
-        """Where sessions subscribe to changes of the queue whose file has this ``name``."""
+        """Where sessions subscribe to changes of what messages call ``name``."""
         return f"{self.observed}/{name}"
 
     def value(self, session: str, id: str) -> str:
@@ -159,8 +152,8 @@ class Directory:
         return f"{self.values}/{session}-{id}"
 
     def change(self, where: str) -> str:
-        """Where sessions subscribe to changes at ``where``, a key or, with a slash, a folder."""
-        return f"{self.observed}/+{file_name(where, folds=self.folds)}"
+        """What messages call a change at ``where``, a key or, with a slash, a folder."""
+        return f"+{file_name(where, folds=self.folds)}"
 
     def make(self, path: str) -> None:
         """Make the directory ``path`` in it, if it is not there."""
@@ -190,6 +183,10 @@ class Directory:
                 return _opened_later(path, flags & ~os.O_CREAT)
             with suppress(FileExistsError):  # another process makes it at this moment
                 return self._made(path, flags)
+
+    def open_or_make(self, path: str, flags: int) -> int:
+        """The same, and make the file if it is not there."""
+        return self.open(path, flags | os.O_CREAT)
 
     def _made(self, path: str, flags: int) -> int:
         descriptor = os.open(path, flags | os.O_EXCL, 0o600)

@@ -32,10 +32,12 @@ class Busy(Exception):
     """Another thread or process is changing the state directory; it is over in microseconds."""
 
 
-def translated(error: OSError) -> BackendError:
-    """The error of coordlock that says what happened, where, and what can be done."""
-    what = error.strerror or str(error)
-    where = f"{os.fsdecode(error.filename)}: {what}" if error.filename else what
+def translated(error: OSError, root: str) -> BackendError:
+    """The error of coordlock that says what happened, where, and what can be done.
+
+    Where a call has only a descriptor, the system names no file: then the directory ``root`` is.
+    """
+    where = f"{os.fsdecode(error.filename or root)}: {error.strerror or error}"
     if error.errno in (errno.EACCES, errno.EPERM):
         reason = f"{where}; it must be readable and writable for user {os.geteuid()}"
         return AuthenticationFailed(SERVICE, reason)

@@ -16,7 +16,7 @@ from coordlock.errors import ConfigurationError
 if sys.platform != "win32":  # where `LocalBackend.configure` refuses before anything is called
     import fcntl
 
-__all__ = ["holder", "is_at", "is_locked", "refuse_without_flock", "try_lock", "unlock"]
+__all__ = ["holder", "is_locked", "refuse_without_flock", "try_lock", "unlock"]
 
 #: How the systems begin whose flock(2) is as above. Elsewhere it may be missing, or made of record
 #: locks: Python then imitates it, and no error would show it.
@@ -33,26 +33,21 @@ def refuse_without_flock() -> None:
         )
 
 
-def try_lock(descriptor: int) -> bool:
-    """Lock the file through this descriptor and its copies; False when it is locked already."""
+def try_lock(path: str, descriptor: int) -> bool:
+    """Lock the file at ``path`` through this descriptor and its copies.
+
+    False when it is locked already, or another file is there now, which others would lock.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except (BlockingIOError, FileNotFoundError):
         return False
-    return True
 
 
 def unlock(descriptor: int) -> None:
     """Unlock the file, also for copies of the descriptor that a forked child may have."""
     fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
-def is_at(path: str, descriptor: int) -> bool:
-    """Whether ``path`` leads to the open file, so that other processes lock the same one."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def is_locked(descriptor: int) -> bool:

@@ -42,7 +42,7 @@ Attempt = Callable[[Callable[[], Any]], Promise[Any]]
 class Followers(Listener):
     """The observations of one client, in a session of their own, which its thread starts.
 
-    A place is known by the path of the directory of those that have subscribed to it.
+    A place is known by what messages call it.
     """
 
     def __init__(self, directory: Directory, timers: Timers, attempt: Attempt) -> None:
@@ -58,15 +58,15 @@ class Followers(Listener):
     ) -> Observation[Any]:
         """See `Backend.follow`, and `Backend.follow_news` where nothing ``reads`` the place."""
         if isinstance(place, str):
-            path = self._directory.change(place)
+            name = self._directory.change(place)
             read: Callable[[], Any] = partial(DataFile(self._directory).read, place)
         else:
             queue = LocalQueue(self._directory, place.name)
-            path = self._directory.observers(os.path.basename(queue.path))
+            name = os.path.basename(queue.path)
             read = partial(queue.snapshot, owners=True)
             news = partial(self._shown, news)
-        reading = partial(self._attempt, partial(_available, read))
-        return self._observers.observe(path, reading if reads else None, news)
+        reading = partial(self._attempt, partial(_available, self._directory.root, read))
+        return self._observers.observe(name, reading if reads else None, news)
 
     def close(self) -> None:
         """End all observations and the thread."""
@@ -76,13 +76,13 @@ class Followers(Listener):
 
     # See `Reporter`
 
-    def report(self, path: str) -> bool:
+    def report(self, name: str) -> bool:
         self.start()
-        self._subscribe(path)
+        self._subscribe(name)
         return self._session.pipe is not None
 
-    def unreport(self, path: str) -> None:
-        unsubscribe(path, self._session.id)
+    def unreport(self, name: str) -> None:
+        unsubscribe(self._directory, name, self._session.id)
 
     def pause(self) -> Promise[None]:
         return sleep(self._timers, _RETRY_S)
@@ -95,29 +95,29 @@ class Followers(Listener):
         return sorted({one.session for queue in queues for one in queue.contenders})[:_MAX_ENDS]
 
     def look(self, names: set[str] | None) -> None:
-        for path in self._observers.places():
+        for name in self._observers.places():
             if names is None:
-                self._subscribe(path)  # somebody may have removed it
-                self._observers.live(path)
-            elif os.path.basename(path) in names:
-                self._observers.changed(path)
+                self._subscribe(name)  # somebody may have removed it
+                self._observers.live(name)
+            elif name in names:
+                self._observers.changed(name)
 
     def _shown(self, news: Callable[[], None]) -> None:
         self.wake()  # the ends of other sessions may matter now
         news()
 
-    def _subscribe(self, path: str) -> None:
+    def _subscribe(self, name: str) -> None:
         """Before it is read, so that nothing falls between."""
         with self.lock, suppress(OSError):  # no space: it is read now and then
-            if path in self._observers.places():
-                subscribe(self._directory, path, self._session.id)
+            if name in self._observers.places():
+                subscribe(self._directory, name, self._session.id)
 
 
-def _available(read: Callable[[], Any]) -> Any:
+def _available(root: str, read: Callable[[], Any]) -> Any:
     """What ``read`` returns. What the system refuses it may allow later."""
     try:
         return read()
     except CoordlockError:  # some are OSErrors
         raise
     except OSError as error:
-        raise BackendUnavailable(SERVICE, translated(error).reason) from error
+        raise BackendUnavailable(SERVICE, translated(error, root).reason) from error

@@ -7,7 +7,6 @@ one, or a group of readers. It passes over those whose processes have ended.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
@@ -21,7 +20,7 @@ from coordlock_local.pipes import publish, send
 from coordlock_local.session import is_alive
 from coordlock_local.slots import EVICTED, Slot, Slots, queued
 
-__all__ = ["evict", "leave", "tell_observers", "waiting"]
+__all__ = ["evict", "leave", "waiting"]
 
 
 def leave(directory: Directory, contender: Contender, own: Container[str]) -> bool:
@@ -31,7 +30,7 @@ def leave(directory: Directory, contender: Contender, own: Container[str]) -> bo
     """
     slot = Slot.of(contender)
     try:
-        with Slots(directory, slot.path, os.O_RDWR) as slots:
+        with Slots(slot.path, "r+", opener=directory.open) as slots:
             value = slots.get(slot.number)
             if value & ~EVICTED == slot.token:
                 slots.free(slot.number, contender.id, own)
@@ -41,28 +40,23 @@ def leave(directory: Directory, contender: Contender, own: Container[str]) -> bo
         return False
 
 
-def evict(directory: Directory, counter: Counter, contender: Contender) -> bool:
+def evict(directory: Directory, contender: Contender) -> bool:
     """Remove a contender of any session; whether it was there. Raises `Busy`."""
     slot = Slot.of(contender)
 
     def mark(_: int) -> bool:
-        with Slots(directory, slot.path, os.O_RDWR) as slots:
+        with Slots(slot.path, "r+", opener=directory.open) as slots:
             if slots.get(slot.number) != slot.token:
                 return False
             slots.mark(slot.number, slot.token)
-            send(directory, contender.session, os.path.basename(slot.path))
+            send(directory, contender.session, slot.queue)
             _tell(directory, slots, slot, contender)
             return True
 
     try:
-        return counter.hold(mark)
+        return Counter(directory).hold(mark)
     except FileNotFoundError:
         return False
-
-
-def tell_observers(directory: Directory, path: str) -> None:
-    """Tell those that have subscribed to the queue of the file ``path`` that it has changed."""
-    publish(directory, directory.observers(os.path.basename(path)))
 
 
 def _tell(directory: Directory, slots: Slots, slot: Slot, contender: Contender) -> None:
@@ -70,15 +64,18 @@ def _tell(directory: Directory, slots: Slots, slot: Slot, contender: Contender) 
     index = slots.index()
     ordered = queued(index)
     ahead = bisect_right(ordered, slot.token)
-    found = (slots.contender(index.index(token), token) for token in ordered[ahead:])
-    behind = (other for other in found if other is not None)  # else it has left, too
+    behind = (
+        other
+        for token in ordered[ahead:]
+        if (other := slots.contender(index.index(token), token)) is not None  # it has left, too
+    )
     # The session learns of its own departures without a message.
     told = {contender.session}
     for session in waiting(contender.claim, ahead, behind, partial(_lives, directory)):
         if session not in told:
             told.add(session)
-            send(directory, session, os.path.basename(slot.path))
-    tell_observers(directory, slot.path)
+            send(directory, session, slot.queue)
+    publish(directory, slot.queue)
 
 
 def waiting(

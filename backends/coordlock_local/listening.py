@@ -83,9 +83,9 @@ class Listener(ABC):
         thread = self._thread
         if thread in (None, threading.current_thread()):
             return
-        if self._session.pipe is None or self._session.pipe.wake():
-            # It may wait for the lock, and a signal handler that closes the client for the thread.
-            thread.join(_LONGEST_JOIN_S)
+        self.wake()
+        # It may wait for the lock, and a signal handler that closes the client for the thread.
+        thread.join(_LONGEST_JOIN_S)
 
     def _run(self) -> None:
         THREAD.must_not_wait = True

@@ -61,22 +61,13 @@ class Pipe:
             poll.register(end, 0)
         ready = poll.poll(max(0, int(timeout * 1000) + 1))
         ended = {found for found, _ in ready if found != number}
-        return (self._drained() if len(ready) > len(ended) else set()), ended
+        data = os.read(self._number(), _READ_BYTES) if len(ready) > len(ended) else b""
+        return None if len(data) > _ROOM_BYTES else set(os.fsdecode(data).split("\n")), ended
 
-    def _drained(self) -> set[str] | None:
-        data, number = b"", self._number()
-        with suppress(BlockingIOError):
-            while True:
-                data += os.read(number, _READ_BYTES)
-        return None if len(data) > _ROOM_BYTES else set(os.fsdecode(data).split("\n"))
-
-    def wake(self) -> bool:
-        """Let `read` return; False if the pipe is closed."""
-        if self._descriptor.status() is None:
-            return False
-        with suppress(BlockingIOError):  # it is full, so `read` returns
-            os.write(self._descriptor.number, b"\n")
-        return True
+    def wake(self) -> None:
+        """Let `read` return, unless the program has closed the pipe."""
+        with suppress(OSError):  # of one that is full, too, and then `read` returns
+            os.write(self._number(), b"\n")
 
     def close(self) -> None:
         """Let those that have it open see its end. Idempotent; no thread may be in `read`."""
@@ -116,8 +107,9 @@ def open_end(directory: Directory, id: str) -> Descriptor | None:
 # Each observed queue, key or folder has a directory, with an empty file for each session to wake.
 
 
-def subscribe(directory: Directory, path: str, id: str) -> None:
-    """Have `publish` of ``path`` write into the pipe of the session ``id``."""
+def subscribe(directory: Directory, name: str, id: str) -> None:
+    """Have `publish` of ``name`` write into the pipe of the session ``id``."""
+    path = directory.observers(name)
     while True:
         directory.make(path)
         with suppress(FileNotFoundError):  # another process has unsubscribed at this moment
@@ -125,18 +117,20 @@ def subscribe(directory: Directory, path: str, id: str) -> None:
             return
 
 
-def unsubscribe(path: str, id: str) -> None:
+def unsubscribe(directory: Directory, name: str, id: str) -> None:
     """Undo `subscribe`. Idempotent."""
+    path = directory.observers(name)
     with suppress(OSError):
         os.unlink(f"{path}/{id}")
     with suppress(OSError):  # others have subscribed
         os.rmdir(path)
 
 
-def publish(directory: Directory, path: str) -> None:
-    """Write the name of ``path`` into the pipes of all sessions that are subscribed to it."""
+def publish(directory: Directory, name: str) -> None:
+    """Write ``name`` into the pipes of all sessions that are subscribed to it."""
+    path = directory.observers(name)
     if not os.access(path, os.F_OK):  # the exception of `listdir` takes three times as long
         return
     with suppress(FileNotFoundError):  # the last subscriber has left
         for id in os.listdir(path):
-            send(directory, id, os.path.basename(path))
+            send(directory, id, name)

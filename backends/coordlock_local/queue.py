@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from coordlock.errors import BackendError, BackendUnavailable
+from coordlock.errors import BackendError, BackendUnavailable, Evicted
 from coordlock.model.claim import Convertible
 from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.runtime.log import Log
@@ -16,9 +16,9 @@ from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory
 from coordlock_local.errors import SERVICE
 from coordlock_local.session import is_alive
-from coordlock_local.slots import EVICTED, Slot, Slots, queued, record
+from coordlock_local.slots import EVICTED, Slot, Slots, queued, record, stands
 
-__all__ = ["LocalQueue", "queue_names", "sweep", "tidy"]
+__all__ = ["LocalQueue", "queue_names", "sweep", "tidy", "verify"]
 
 log = Log("coordlock.local")
 
@@ -43,8 +43,8 @@ class LocalQueue:
         written: one that stands in the queue is known.
         """
         line = record(token, entry, session)
-        with Slots(self._directory, self.path, os.O_RDWR | os.O_CREAT) as slots:
-            index = slots.read()
+        with Slots(self.path, "r+", opener=self._directory.open_or_make) as slots:
+            _, index = slots.contents()
             if not index:
                 slots.begin(self.name)
             slot = Slot(self.path, index.index(0) if 0 in index else len(index), token)
@@ -67,7 +67,7 @@ class LocalQueue:
         `BackendUnavailable` where it changes too fast for that.
         """
         try:
-            slots = Slots(self._directory, self.path)
+            slots = Slots(self.path, opener=self._directory.open)
         except FileNotFoundError:
             return Snapshot(self.name, ())
         with slots:
@@ -81,7 +81,7 @@ class LocalQueue:
         raise BackendUnavailable(SERVICE, f"the queue {self.name!r} changes too fast to be read")
 
     def _read(self, slots: Slots, upto: Contender | None, owners: bool) -> Snapshot:
-        index = slots.read()
+        _, index = slots.contents()
         standing = queued(index, EVICTED if upto is None else upto.order + 1)
         wanted = len(standing) if upto is None else upto.claim.window + 1
         chosen, omitted = self._nearest(slots, index, standing, wanted, owners)
@@ -119,13 +119,21 @@ def _versions(snapshot: Snapshot) -> list[int]:
     return [contender.version for contender in snapshot.contenders]
 
 
+def verify(directory: Directory, guards: Iterable[Contender]) -> None:
+    """Raise `Evicted` unless all ``guards`` stand in their queues and their processes live."""
+    for guard in guards:
+        if not (stands(directory, Slot.of(guard)) and is_alive(directory, guard.session)):
+            raise Evicted(guard.key)
+
+
 def queue_names(directory: Directory) -> list[str]:
     """The names of the queues that may have contenders."""
     found = []
     for path in _paths(directory.queues):
-        with suppress(OSError, BackendError), Slots(directory, path) as slots:
-            if queued(slots.read()) and slots.name is not None:
-                found.append(slots.name)
+        with suppress(OSError, BackendError), Slots(path, opener=directory.open) as slots:
+            name, index = slots.contents()
+            if queued(index) and name is not None:
+                found.append(name)
     return found
 
 
@@ -135,8 +143,9 @@ def queue_names(directory: Directory) -> list[str]:
 def tidy(directory: Directory, path: str, dead: Collection[str] = ()) -> None:
     """Remove what ``dead`` sessions left in the file ``path``, and the file if it is empty."""
     is_used = False
-    with Slots(directory, path, os.O_RDWR) as slots:
-        for number, token in enumerate(slots.read()):
+    with Slots(path, "r+", opener=directory.open) as slots:
+        _, index = slots.contents()
+        for number, token in enumerate(index):
             # Evicted contenders too: their slots wait for their owners.
             found = slots.contender(number, token & ~EVICTED) if token else None
             if found is not None and found.session in dead:
@@ -147,7 +156,7 @@ def tidy(directory: Directory, path: str, dead: Collection[str] = ()) -> None:
             os.unlink(path)  # the owner of an evicted one finds nothing, or another file
 
 
-def sweep(directory: Directory, counter: Counter, dead: Sequence[str]) -> None:
+def sweep(directory: Directory, dead: Sequence[str]) -> None:
     """Remove ``dead`` sessions, and all that they left.
 
     A session's file goes after its contenders, so that the next sweep ends what an error has ended.
@@ -155,6 +164,7 @@ def sweep(directory: Directory, counter: Counter, dead: Sequence[str]) -> None:
     """
     if not dead:
         return
+    counter = Counter(directory)
     # Each alone, because there may be thousands, and other processes wait for the counter.
     for path in _paths(directory.queues):
         with suppress(BackendError, FileNotFoundError):  # no file of ours, or it has gone

@@ -53,7 +53,7 @@ class LocalSession:
         descriptor = keep_from_children(partial(self.directory.open, self._path, flags))
         self._descriptor = descriptor
         try:
-            if not try_lock(descriptor.number):
+            if not try_lock(self._path, descriptor.number):
                 raise BackendError(SERVICE, f"{self._path} is locked by another program")
             self.pipe = Pipe(self.directory, self.id)
             return [id for id in others if not is_alive(self.directory, id)]

@@ -32,9 +32,11 @@ contender counts for nothing.
 from __future__ import annotations
 
 import errno
+import io
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Container
+from contextlib import suppress
 from sys import byteorder
 from typing import Final, NamedTuple, Self
 
@@ -76,6 +78,11 @@ class Slot(NamedTuple):
     token: int
 
     @property
+    def queue(self) -> str:
+        """What messages call its queue."""
+        return os.path.basename(self.path)
+
+    @property
     def key(self) -> str:
         """The key of the contender."""
         return f"{self.path}@{self.number}.{self.token}"
@@ -88,57 +95,42 @@ class Slot(NamedTuple):
         return cls(path, int(number), int(token))
 
 
-class Slots:
-    """An open queue file. Leaving the ``with`` statement closes it."""
+class Slots(io.FileIO):
+    """An open queue file; a directory opens it."""
 
-    def __init__(self, directory: Directory, path: str, flags: int = os.O_RDONLY) -> None:
-        """Open ``path``; ``flags`` are those of open(2)."""
-        #: The queue's name, as `read` has found it.
-        self.name: str | None = None
-        self._path = path
-        self._descriptor = directory.open(path, flags)
+    def contents(self) -> tuple[str | None, list[int]]:
+        """The queue's name, None for one of coordlock's own, and the index.
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
-
-    def read(self) -> list[int]:
-        """The index; empty for a file that is new, in which `begin` comes first.
-
-        Raises `BackendError` for a file that coordlock did not write.
+        The index is empty for a file that is new, in which `begin` comes first. Raises
+        `BackendError` for a file that coordlock did not write.
         """
-        header = os.pread(self._descriptor, _PAGE, 0)
+        header = os.pread(self.fileno(), _PAGE, 0)
         if header == bytes(len(header)):
-            return []
+            return None, []
         line, _, _ = header.partition(b"\n")
-        try:
+        with suppress(ValueError):
             title, version, escaped, *_ = unseal(line + b"\n").split(" ")
-        except ValueError:
-            title = version = escaped = ""
-        self.name = unescape(escaped)
-        if (title, version) != (_TITLE, VERSION):
-            raise BackendError(
-                SERVICE,
-                f"{self._path} is damaged, or no file of this release: delete it while no lock is "
-                "in use",
-            )
-        return self.index()
+            if (title, version) == (_TITLE, VERSION):
+                return unescape(escaped), self.index()
+        raise BackendError(
+            SERVICE,
+            f"{self.name} is damaged, or no file of this release: delete it while no lock is in "
+            "use",
+        )
 
     def index(self) -> list[int]:
-        """The index of a file that was `read` before, or in which a contender was found."""
-        data = b""
-        size = 8 * _SLOTS
-        while len(page := os.pread(self._descriptor, size, _entry(len(data) // 8))) == size:
+        """The index of a file that has one."""
+        data, size, place = b"", 8 * _SLOTS, _PAGE
+        while len(page := os.pread(self.fileno(), size, place)) == size:
             data += page
+            place += _BLOCK_BYTES
         index = memoryview(data).cast("Q").tolist()
         # What an eviction leaves that met a release: a bit without a token.
         return [0 if value == EVICTED else value for value in index] if EVICTED in index else index
 
     def begin(self, name: str) -> None:
         """Make it the file of the queue ``name``, without contenders."""
-        os.ftruncate(self._descriptor, 0)
+        os.ftruncate(self.fileno(), 0)
         self._write(header(name) + bytes(_PAGE), 0)
 
     def add(self, slot: int, token: int, record: bytes) -> None:
@@ -156,9 +148,9 @@ class Slots:
         A signal handler may have removed it, and the slot is another's then. Python runs none
         between this look and the call behind it.
         """
-        place, nothing = _entry(slot), bytes(8)
+        number, nothing, place = self.fileno(), bytes(8), _entry(slot)
         if id in own:
-            os.pwrite(self._descriptor, nothing, place)
+            os.pwrite(number, nothing, place)
 
     def mark(self, slot: int, token: int) -> None:
         """Evict the contender that stood there with ``token``; the counter must be held."""
@@ -168,14 +160,14 @@ class Slots:
 
     def get(self, slot: int) -> int:
         """Read an entry of the index."""
-        return int.from_bytes(os.pread(self._descriptor, 8, _entry(slot)), byteorder)
+        return int.from_bytes(os.pread(self.fileno(), 8, _entry(slot)), byteorder)
 
     def contender(self, slot: int, token: int, *, owners: bool = False) -> Contender | None:
         """The contender that stands in ``slot`` with ``token``; None when it does not any more.
 
         Without its ``value``.
         """
-        page = os.pread(self._descriptor, _PAGE, _record(slot))
+        page = os.pread(self.fileno(), _PAGE, _record(slot))
         line, _, _ = page.partition(b"\n")
         try:
             found, marker, id, session, owner = unseal(line + b"\n").split(" ", 4)
@@ -185,7 +177,7 @@ class Slots:
             return None
         return Contender(
             id,
-            Slot(self._path, slot, token).key,
+            Slot(str(self.name), slot, token).key,
             parse_marker(marker),
             token,
             token,
@@ -194,12 +186,8 @@ class Slots:
         )
 
     def _write(self, data: bytes, offset: int) -> None:
-        try:
-            if os.pwrite(self._descriptor, data, offset) != len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError as error:
-            error.filename = self._path  # the system knows the descriptor alone
-            raise
+        if os.pwrite(self.fileno(), data, offset) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _entry(slot: int) -> int:
@@ -235,7 +223,7 @@ def queued(index: list[int], below: int = EVICTED) -> list[int]:
 def standing(directory: Directory, path: str) -> list[int]:
     """The tokens in the queue of the file ``path``, in order. Dead contenders have theirs, too."""
     try:
-        with Slots(directory, path) as slots:
+        with Slots(path, opener=directory.open) as slots:
             return queued(slots.index())
     except FileNotFoundError:
         return []
@@ -244,7 +232,7 @@ def standing(directory: Directory, path: str) -> list[int]:
 def stands(directory: Directory, slot: Slot) -> bool:
     """Whether the contender of ``slot`` is in its queue. Its process may have died, though."""
     try:
-        with Slots(directory, slot.path) as slots:
+        with Slots(slot.path, opener=directory.open) as slots:
             return slots.get(slot.number) == slot.token
     except FileNotFoundError:
         return False

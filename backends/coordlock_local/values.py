@@ -15,38 +15,37 @@ from dataclasses import replace
 from coordlock.errors import Evicted, VersionMismatch
 from coordlock.model.claim import Convertible
 from coordlock.model.contender import Contender
+from coordlock_local import pipes
 from coordlock_local.counter import VERSION
 from coordlock_local.directory import Directory
-from coordlock_local.leaving import tell_observers
 from coordlock_local.session import LocalSession
 from coordlock_local.slots import Slot, stands
 
-__all__ = ["described", "publish", "remove", "version_of", "write"]
+__all__ = ["described", "publish", "read", "remove", "write"]
 
 
 def write(directory: Directory, session: str, id: str, value: bytes, version: int = 1) -> None:
     """Put ``value``, which the contender ``id`` of ``session`` publishes, into its file."""
     path = directory.value(session, id)
     new = f"{path}.new"
-    descriptor = directory.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    with open(descriptor, "wb") as file:
-        file.write(f"{VERSION} {version}\n".encode())
-        file.write(value)
-    os.replace(new, path)
+    try:
+        with open(new, "wb", opener=directory.open) as file:
+            file.write(f"{VERSION} {version}\n".encode())
+            file.write(value)
+        os.replace(new, path)
+    except BaseException:  # a full disk, or Ctrl-C
+        with suppress(OSError):
+            os.unlink(new)
+        raise
 
 
 def described(directory: Directory, contender: Contender) -> Contender:
     """``contender`` with what its file has, and claims therefore."""
-    value, version = _read(directory, contender)
+    value, version = read(directory, contender)
     claim = contender.claim
     if isinstance(claim, Convertible):
         claim = Convertible.decode(value)
     return replace(contender, claim=claim, value=value, version=version)
-
-
-def version_of(directory: Directory, contender: Contender) -> int:
-    """The version of what ``contender`` publishes now."""
-    return _read(directory, contender)[1]
 
 
 def publish(session: LocalSession, contender: Contender, value: bytes, version: int) -> None:
@@ -55,13 +54,13 @@ def publish(session: LocalSession, contender: Contender, value: bytes, version: 
     with session.slots_lock:
         if session.has_ended or not stands(directory, slot):
             raise Evicted(contender.key)
-        found = _read(directory, contender)
+        found = read(directory, contender)
         if found == (value, version + 1):
             return
         if found[1] != version:
             raise VersionMismatch(contender.key, version)
         write(directory, session.id, contender.id, value, version + 1)
-    tell_observers(directory, slot.path)
+    pipes.publish(directory, slot.queue)
 
 
 def remove(directory: Directory, session: str, id: str) -> None:
@@ -70,11 +69,12 @@ def remove(directory: Directory, session: str, id: str) -> None:
         os.unlink(directory.value(session, id))
 
 
-def _read(directory: Directory, contender: Contender) -> tuple[bytes, int]:
+def read(directory: Directory, contender: Contender) -> tuple[bytes, int]:
+    """What ``contender`` publishes now, and its version."""
     try:
-        descriptor = directory.open(directory.value(contender.session, contender.id), os.O_RDONLY)
+        path = directory.value(contender.session, contender.id)
+        with open(path, "rb", opener=directory.open) as file:
+            line, _, value = file.read().partition(b"\n")
     except FileNotFoundError:
         return b"", 1
-    with open(descriptor, "rb") as file:
-        line, _, value = file.read().partition(b"\n")
     return value, int(line.split()[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -26,14 +25,12 @@ log = Log("coordlock.local")
 class _Watched(Watched):
     """A contender that is watched, under its key."""
 
-    __slots__ = ("contender", "queue", "slot")
+    __slots__ = ("contender", "slot")
 
     def __init__(self, contender: Contender) -> None:
         super().__init__(contender.key)
         self.contender = contender
         self.slot = Slot.of(contender)
-        #: What messages call its queue.
-        self.queue = os.path.basename(self.slot.path)
 
 
 class Watcher(Listener):
@@ -75,8 +72,8 @@ class Watcher(Listener):
             watched, watch = self._table.add(_Watched(contender), on_departure, waiters, version)
             session = contender.session
             is_own = session == self._session.id
-            if changes or not (is_own or _is_behind(waiters, watched.slot)):
-                self._subscribe(watched.queue)
+            if changes or not (is_own or waiters):  # else who leaves writes to this session
+                self._subscribe(watched.slot.queue)
             if not is_own and session not in self.ends:
                 self.wake()
         # After it listens, so that nothing falls between.
@@ -110,15 +107,15 @@ class Watcher(Listener):
         if queue not in self._subscribed:
             self._subscribed.add(queue)
             with suppress(OSError):  # no space: it looks now and then
-                subscribe(self._directory, self._directory.observers(queue), self._session.id)
+                subscribe(self._directory, queue, self._session.id)
 
     def _unsubscribe(self, queue: str) -> None:
         self._subscribed.discard(queue)
-        unsubscribe(self._directory.observers(queue), self._session.id)
+        unsubscribe(self._directory, queue, self._session.id)
 
     def _unwatch(self, watched: _Watched) -> None:
-        queue, others = watched.queue, self._table.watched.values()
-        if queue in self._subscribed and all(other.queue != queue for other in others):
+        queue, others = watched.slot.queue, self._table.watched.values()
+        if queue in self._subscribed and all(other.slot.queue != queue for other in others):
             self._unsubscribe(queue)
 
     # For the listener
@@ -135,7 +132,9 @@ class Watcher(Listener):
             watched = list(self._table.watched.values())
         if names is not None:
             watched = [
-                one for one in watched if not names.isdisjoint((one.queue, one.contender.session))
+                one
+                for one in watched
+                if not names.isdisjoint((one.slot.queue, one.contender.session))
             ]
         self._look_at(watched)
 
@@ -156,7 +155,7 @@ class Watcher(Listener):
                     if not (lives[session] and token in present):
                         self._report(one, is_first=not tokens or tokens[0] >= token)
                     elif any(watch.version for watch in one.watches):
-                        version = values.version_of(self._directory, one.contender)
+                        _, version = values.read(self._directory, one.contender)
                         self._table.report_value(one, version)
             except OSError as error:
                 log.debug("cannot look at %s: %s", path, error)
@@ -178,9 +177,3 @@ class Watcher(Listener):
         if not are_there:
             return Departure.UNORDERED
         return Departure.FIRST if is_first else Departure.IN_ORDER
-
-
-def _is_behind(waiters: Iterable[Contender], slot: Slot) -> bool:
-    """Whether one of ``waiters`` stands behind ``slot``, so that who leaves it tells them."""
-    places = map(Slot.of, waiters)
-    return any(place.path == slot.path and place.token > slot.token for place in places)

@@ -12,13 +12,13 @@ from coordlock.model.contender import Contender, Entry, Snapshot
 from coordlock.model.names import is_internal
 from coordlock.runtime.clock import Timers
 from coordlock.runtime.driver import Steps, run_in_background
-from coordlock.runtime.promise import Promise, failed
+from coordlock.runtime.promise import Promise, failed, in_thread
 from coordlock.settings import Option, Settings
 from coordlock_redis import access, compat, contenders
 from coordlock_redis.contenders import names
-from coordlock_redis.errors import SERVICE
+from coordlock_redis.errors import SERVICE, client_closed
 from coordlock_redis.options import OPTIONS, TCP, TLS, UNIX, restart_delay
-from coordlock_redis.requests import MICROSECONDS, Argument, Request, decoded
+from coordlock_redis.requests import MICROSECONDS, Request, Word, decoded
 from coordlock_redis.scripts import usual
 from coordlock_redis.session import RedisSession
 
@@ -75,16 +75,12 @@ class RedisBackend(RedisSession):
         )
 
     def describe(self) -> Promise[ServiceInfo]:
-        from coordlock_redis.describe import Question, describe
+        from coordlock_redis.describe import described
 
-        question = Question(
-            self._servers,
-            self.scheme,
-            ttl=self._ttl,
-            delay=self._context.delay,
-            replicas=self._replicas,
-        )
-        return describe(question, self._closing)
+        if self._closing is not None:
+            return failed(client_closed())
+        options = (self.scheme, self._context.delay, self._replicas)
+        return in_thread("coordlock-redis-describe", partial(described, self._servers, *options))
 
     # Queues
 
@@ -97,19 +93,15 @@ class RedisBackend(RedisSession):
 
         def request(session: str) -> Request[tuple[Snapshot, ...]]:
             arguments = contenders.entries(session, entries, unless_blocked=unless_blocked)
-            return Request(
-                "enqueue", arguments, partial(self._enqueued, session, entries), changes=True
-            )
+            return Request("enqueue", arguments, partial(self._enqueued, entries), changes=True)
 
         return self._in_session(request)
 
-    def _enqueued(
-        self, session: str, entries: Sequence[Entry], answer: list[Any]
-    ) -> tuple[Snapshot, ...]:
+    def _enqueued(self, entries: Sequence[Entry], answer: list[Any]) -> tuple[Snapshot, ...]:
         _, revision, *found = answer
         listed, left = found[: len(entries)], found[len(entries) :]
         snapshots = tuple(
-            contenders.enqueued(session, entry, revision, part)
+            contenders.snapshot(entry.queue, revision, part)
             for entry, part in zip(entries, listed, strict=True)
         )
         for snapshot, microseconds in zip(snapshots, left, strict=True):
@@ -118,7 +110,7 @@ class RedisBackend(RedisSession):
         return snapshots
 
     def withdraw(self, entries: Sequence[Entry]) -> Promise[bool]:
-        arguments: list[Argument] = []
+        arguments: list[Word] = []
         for entry in entries:
             arguments += (entry.queue, entry.id, "")
 
@@ -139,7 +131,7 @@ class RedisBackend(RedisSession):
         owners: bool = False,
         conflicting: bool = False,
     ) -> Promise[Snapshot]:
-        arguments: tuple[Argument, ...] = (queue, 0, 0, "")
+        arguments: tuple[Word, ...] = (queue, 0, 0, "")
         if upto is not None:
             window = -1 if conflicting else upto.claim.window
             arguments = (queue, upto.order, window, contenders.compatible(upto.claim))

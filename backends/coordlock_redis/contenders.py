@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from coordlock.model.claim import AnyClaim, Mode, Permit, in_force, parse_marker
 from coordlock.model.contender import Contender, Entry, Owner, Snapshot
-from coordlock_redis.requests import Argument
+from coordlock_redis.requests import Word
 
-__all__ = ["compatible", "enqueued", "entries", "names", "queue_of", "snapshot"]
+__all__ = ["compatible", "entries", "names", "queue_of", "snapshot"]
 
 
-def names(contender: Contender) -> tuple[Argument, ...]:
+def names(contender: Contender) -> tuple[Word, ...]:
     """What names a contender: its queue, its id and its token."""
     return queue_of(contender), contender.id, contender.order
 
@@ -34,9 +34,9 @@ _COMPATIBLE: Final = {
 }
 
 
-def entries(session: str, added: Sequence[Entry], *, unless_blocked: bool) -> list[Argument]:
+def entries(session: str, added: Sequence[Entry], *, unless_blocked: bool) -> list[Word]:
     """The arguments that add the entries."""
-    arguments: list[Argument] = [session, int(unless_blocked)]
+    arguments: list[Word] = [session, int(unless_blocked)]
     for entry in added:
         claim = entry.claim
         arguments += (
@@ -46,10 +46,7 @@ def entries(session: str, added: Sequence[Entry], *, unless_blocked: bool) -> li
             entry.owner.encode(),
             entry.value,
             max(claim.window, 1),
-            # An exclusive lock waits for whatever is before it.
-            int(claim is Mode.EX),
             compatible(claim),
-            claim.of if isinstance(claim, Permit) else 0,
         )
     return arguments
 
@@ -58,29 +55,6 @@ def snapshot(queue: str, revision: int, listed: Sequence[Any]) -> Snapshot:
     """The contenders that a script has listed, behind how many it has omitted."""
     found = [_contender(queue, *listed[at : at + 4]) for at in range(1, len(listed), 4)]
     return Snapshot(queue, tuple(found), revision, listed[0])
-
-
-def enqueued(session: str, entry: Entry, revision: int, listed: list[Any]) -> Snapshot:
-    """The contenders up to that of ``entry``, of which a script has listed the token alone.
-
-    It has none where it is refused.
-    """
-    if len(listed) % 4 == 1:
-        return snapshot(entry.queue, revision, listed)
-    *before, token = listed
-    earlier = snapshot(entry.queue, revision, before)
-    own = Contender(
-        id=entry.id,
-        key=f"{entry.queue}/{entry.id}",
-        claim=entry.claim,
-        order=token,
-        token=token,
-        session=session,
-        owner=entry.owner,
-        value=entry.value,
-        version=1,
-    )
-    return Snapshot(entry.queue, (*earlier.contenders, own), revision, earlier.omitted)
 
 
 def _contender(queue: str, id: bytes, token: int, claim: bytes, value: bytes) -> Contender:

@@ -10,7 +10,7 @@ from coordlock.backend import Expect, Listing, Operation, Put, Read, VersionedVa
 from coordlock.errors import VersionMismatch
 from coordlock.model.contender import Contender
 from coordlock_redis.contenders import names
-from coordlock_redis.requests import MICROSECONDS, Argument, Request, decoded
+from coordlock_redis.requests import MICROSECONDS, Request, Word, decoded
 
 __all__ = ["channel", "names_in", "read", "write"]
 
@@ -24,7 +24,7 @@ def channel(where: str) -> str:
 def read(where: str, guard: Contender | None) -> Request[Listing]:
     """See `Backend.read`."""
     folder, key = _split(where)
-    arguments: list[Argument] = [folder, key]
+    arguments: list[Word] = [folder, key]
     if guard is not None:
         arguments += names(guard)
 
@@ -54,7 +54,7 @@ def names_in(
 
 def write(operations: Sequence[Operation], guards: Sequence[Contender]) -> Request[Written]:
     """See `Backend.write`."""
-    arguments: list[Argument] = [len(guards)]
+    arguments: list[Word] = [len(guards)]
     for guard in guards:
         arguments += names(guard)
     changes = False

@@ -3,110 +3,80 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
 
 from redis import exceptions
 
 from coordlock.backend import ServiceInfo
-from coordlock.runtime.promise import Promise, failed, in_thread
-from coordlock_redis.errors import client_closed, translate
+from coordlock_redis.errors import translate
 from coordlock_redis.requests import MICROSECONDS
-from coordlock_redis.servers import BROKEN, Connection, Servers, info
+from coordlock_redis.servers import BROKEN, Servers, info
 
-__all__ = ["Question", "describe", "fields_of", "findings"]
+__all__ = ["described", "fields_of", "findings", "version_of"]
 
 
 #: Whether it is as it should be, and what follows.
 Finding = tuple[bool, str]
 
 
-@dataclass(frozen=True)
-class Question:
-    """The client that asks: its scheme and its options. Times in seconds.
-
-    Attributes:
-        delay: for how long nothing is granted after a restart; None for the longest ttl.
-    """
-
-    servers: Servers
-    scheme: str
-    ttl: float
-    delay: float | None
-    replicas: int
+def described(servers: Servers, scheme: str, delay: float, replicas: int) -> ServiceInfo:
+    """Ask the server, as a client with these options. Blocks."""
+    fields = fields_of(servers)
+    found = list(findings(fields, servers.key, delay, replicas))
+    notes = tuple(text for is_well, text in found if is_well)
+    warnings = tuple(text for is_well, text in found if not is_well)
+    return ServiceInfo(scheme, version_of(fields), servers.names, warnings, notes)
 
 
-def describe(question: Question, closing: Promise[None] | None) -> Promise[ServiceInfo]:
-    """Ask the server, over a connection of its own."""
-    if closing is not None:
-        return failed(client_closed())
-    return in_thread("coordlock-redis-describe", partial(_ask, question))
-
-
-def fields_of(connection: Connection) -> dict[str, str]:
-    """What the server says of itself."""
-    fields = info(connection.ask("INFO"))
-    # The user may not ask, or a provider has renamed the command.
-    with suppress(exceptions.ResponseError):
-        answer = connection.ask("CONFIG", "GET", "appendfsync")
-        fields |= {"appendfsync": answer[1].decode()} if answer else {}
-    return fields
-
-
-def _ask(question: Question) -> ServiceInfo:
-    servers = question.servers
+def fields_of(servers: Servers) -> dict[str, str]:
+    """What the server says of itself and of the root, over a connection of its own. Blocks."""
     connection = servers.connect()
     try:
-        fields = fields_of(connection)
-        state = connection.ask("HMGET", servers.key, "ttl", "delay", "auto")
+        [text] = connection.ask(("INFO",))
+        fields = info(text)
+        # The user may not ask, or a provider has renamed the command.
+        with suppress(exceptions.ResponseError):
+            [delay] = connection.ask(("HGET", servers.key, "restart_delay"))
+            fields["restart_delay"] = (delay or b"0").decode()
+            [answer] = connection.ask(("CONFIG", "GET", "appendfsync"))
+            fields |= {"appendfsync": answer[1].decode()} if answer else {}
     except BROKEN as error:
         raise translate(error, connection.where) from None
     finally:
         connection.close()
-    version = fields.get("valkey_version") or fields.get("redis_version", "")
-    found = list(findings(fields, question, _pause(state)))
-    notes = tuple(text for is_well, text in found if is_well)
-    warnings = tuple(text for is_well, text in found if not is_well)
-    return ServiceInfo(question.scheme, version, servers.names, warnings, notes)
+    return fields
 
 
-def _pause(state: Sequence[bytes | None]) -> float:
-    """For how many seconds nothing is granted, by the state of the root."""
-    ttl, delay, is_auto = state
-    return max(int(delay or 0), int(ttl or 0) if is_auto else 0) / MICROSECONDS
+def version_of(fields: Mapping[str, str]) -> str:
+    """Its release."""
+    return fields.get("valkey_version") or fields.get("redis_version", "")
 
 
 def findings(
-    fields: Mapping[str, str],
-    question: Question,
-    pause: float = 0.0,
+    fields: Mapping[str, str], key: bytes, delay: float, replicas: int
 ) -> Iterator[Finding]:
-    """What follows for locks from what the servers say of themselves.
+    """What follows for locks from what the server says, for a client with these options.
 
-    ``pause`` is the largest delay that a client of the root ever had, in seconds.
+    ``key`` is that of the root's state, which knows the largest ``delay`` of all clients.
     """
-    own = question.ttl if question.delay is None else question.delay
-    delay = max(own, pause)
+    largest = max(delay, int(fields.get("restart_delay", "0")) / MICROSECONDS)
     yield from _about_memory(fields)
     yield _about_files(fields)
     if int(fields.get("connected_slaves", "0")):
-        yield from _about_replicas(fields, question.replicas)
-    elif question.replicas:
-        yield False, f"no replica, and wait_replicas wants {question.replicas}: nothing is granted"
+        yield from _about_replicas(fields, replicas)
+    elif replicas:
+        yield False, f"no replica, and wait_replicas wants {replicas}: nothing is granted"
     else:
         yield True, "no replica: nothing fails over, and nothing is granted while it is down"
-    option = "the longest ttl" if question.delay is None else "restart_delay"
     yield (
         True,
-        f"after a restart, a failover or lost data, nothing is granted for {delay:g} s"
+        f"after a restart, a failover or lost data, nothing is granted for {largest:g} s"
         + (
-            f" ({option})"
-            if delay == own
-            else ", the largest restart_delay or longest ttl that a client ever had here. Once no "
-            "such client has run for that time, reset it: redis-cli HDEL "
-            f"{shlex.quote(question.servers.key.decode())} ttl delay auto"
+            " (restart_delay)"
+            if largest == delay
+            else ", the largest restart_delay that a client ever had here. Once no such client has "
+            f"run for that time, reset it: redis-cli HDEL {shlex.quote(key.decode())} restart_delay"
         ),
     )
 

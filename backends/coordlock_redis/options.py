@@ -23,10 +23,10 @@ _duration = duration(0.0, 86_400.0)
 _AUTO: Final = "auto"
 
 
-def restart_delay(settings: Settings) -> float | None:
-    """The seconds; None for the longest ttl."""
+def restart_delay(settings: Settings) -> float:
+    """The seconds."""
     delay = settings.options["restart_delay"]
-    return None if delay == _AUTO else float(delay)
+    return settings.ttl if delay == _AUTO else float(delay)
 
 
 def delay_or_auto(value: object) -> float | str:
@@ -49,8 +49,8 @@ OPTIONS: Final[Sequence[Option]] = (
         "restart_delay",
         delay_or_auto,
         _AUTO,
-        "How long nothing is granted after a restart, a failover or lost data; auto: for the "
-        "longest ttl that was seen.",
+        "How long nothing is granted after a restart, a failover or lost data; auto: for the ttl. "
+        "The largest of all clients counts.",
     ),
     Option(
         "wait_replicas",

@@ -6,7 +6,6 @@ It sends what the calling threads could not send themselves.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import sys
 import threading
@@ -103,7 +102,7 @@ class RequestThread:
         if self._host._until is not None or sys.is_finalizing():
             return failed(self._refusal())
         connection = self.connection
-        if connection is not None and connection.is_direct and not self._has_moved(connection):
+        if connection is not None and not (connection.is_encrypted or self._has_moved(connection)):
             data = self._encoded(request, connection)
             if self._put(connection, [request], data):
                 return request.promise
@@ -126,7 +125,7 @@ class RequestThread:
         written: list[int] = []
         slots: list[_Slot] = [(request, []) for request in batch]
         # Writes when it is added to `written`: what was written is known before a handler runs.
-        write = map(os.write, (connection.number,), (data,)) if connection.is_direct else ()
+        write = () if connection.is_encrypted else map(connection.socket.send, (data,))
         with self._lock:
             if connection is not self.connection or self._trouble is not None:
                 return False
@@ -243,7 +242,9 @@ class RequestThread:
         return False
 
     def _connect(self) -> None:
-        self.connection = self._servers.connect(self._connect_timeout)
+        connection = self._servers.connect(self._connect_timeout)
+        connection.socket.setblocking(False)
+        self.connection = connection
 
     def _push(self, message: list[Any]) -> None:
         """Take what is the answer to no request."""
@@ -268,18 +269,18 @@ class RequestThread:
 
     def _wait(self) -> None:
         """Wait for what comes, and act on it."""
-        connected = [(each, each.connection) for each in self._served]
-        sockets = {each: own.socket for each, own in connected if own is not None}
-        more = [each for each, own in connected if own is not None and own.has_more()]
+        sockets = {
+            each: each.connection.socket for each in self._served if each.connection is not None
+        }
         patience = [each._patience() for each in self._served]
         known = [seconds for seconds in patience if seconds is not None]
-        timeout = 0.0 if more else min(known, default=None)
+        timeout = min(known, default=None)
         full = [own for each, own in sockets.items() if each._unsent]
         readable = ready([self._woken, *sockets.values()], full, timeout)
         if self._woken in readable:
             self._woken.recv(4096)
         for each, own_socket in sockets.items():
-            if own_socket in readable or each in more:
+            if own_socket in readable:
                 each._receive()
             each._expire()
 

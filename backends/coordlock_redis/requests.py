@@ -12,13 +12,12 @@ from coordlock.runtime.promise import Promise
 from coordlock_redis.errors import SERVICE
 from coordlock_redis.servers import Connection, Word, packed
 
-__all__ = ["MICROSECONDS", "Argument", "Request", "ScriptContext", "decoded", "loss"]
+__all__ = ["MICROSECONDS", "Request", "ScriptContext", "Word", "decoded", "loss"]
 
 log = Log("coordlock")
 
 T = TypeVar("T")
 
-Argument = Word
 MICROSECONDS: Final = 1_000_000
 
 
@@ -30,8 +29,8 @@ class ScriptContext:
         key: of the root's state.
         client: names the client's inbox.
         delay: for how many seconds nothing is granted after another server came, or the same one
-            without its data; None for the longest ttl. The largest of all clients counts.
-        max_ttl: the longest ttl that the root's state had when the client saw it last, in seconds.
+            without its data. The largest of all clients counts.
+        largest_delay: that one, when the client saw the root's state last.
         born: when the state that it has seen was made, by the server's clock; 0 for none yet.
         is_quiet: whether the log says that nothing is granted for some time.
         failure: why the client's thread has failed; then its session must end.
@@ -39,17 +38,16 @@ class ScriptContext:
 
     key: bytes
     client: str
-    delay: float | None
-    max_ttl: float
+    delay: float
+    largest_delay: float
     born: int = 0
     is_quiet: bool = False
     failure: str = ""
 
-    def arguments(self, name: str, connection: Connection) -> tuple[Argument, ...]:
+    def arguments(self, name: str, connection: Connection) -> tuple[Word, ...]:
         """The key and the arguments before those of the operation ``name``."""
-        delay = -1 if self.delay is None else int(self.delay * MICROSECONDS)
-        max_ttl = int(self.max_ttl * MICROSECONDS)
-        known = f"{connection.started} {self.born} {delay} {max_ttl}"
+        delays = [int(delay * MICROSECONDS) for delay in (self.delay, self.largest_delay)]
+        known = f"{connection.started} {self.born} {delays[0]} {delays[1]}"
         return (1, self.key, name, connection.run, self.client, int(connection.is_cluster), known)
 
 
@@ -65,8 +63,8 @@ class Request(Generic[T]):
     """
 
     name: str
-    arguments: Sequence[Argument]
-    read: Callable[[list[Any]], T | Promise[T]]
+    arguments: Sequence[Word]
+    read: Callable[[list[Any]], T]
     changes: bool = False
     promise: Promise[T] = field(default_factory=Promise)
     #: When it was sent.
@@ -83,9 +81,6 @@ class Request(Generic[T]):
             found = self.read(_checked(answer, context))
         except Exception as error:
             self.promise.fail(error)
-            return
-        if isinstance(found, Promise):
-            found.add_done_callback(self.promise.follow)
         else:
             self.promise.resolve(found)
 

@@ -12,17 +12,16 @@ _PACKAGE: Final = "coordlock_redis"
 
 
 @cache
-def usual(functions: bytes = b"", operations: bytes = b"") -> bytes:
+def usual(replaced: bytes = b"") -> bytes:
     """The script of all schemes that have a root's state; its first argument names the operation.
 
-    ``functions`` replaces some for all operations, and ``operations`` for those that it names.
+    ``replaced`` has other functions in place of some.
     """
     own = files(_PACKAGE, "root", "queues", "sessions")
     return b"\n".join(
         (
             own,
-            functions,
-            operations,
+            replaced,
             files(_PACKAGE, "session_operations", "queue_operations", "data_operations"),
         )
     )

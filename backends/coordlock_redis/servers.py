@@ -6,12 +6,11 @@ of its root, because all keys of a root have the same hash tag.
 
 from __future__ import annotations
 
-import os
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
 from hiredis import Reader, pack_command
 from redis import exceptions
@@ -26,9 +25,6 @@ from coordlock.runtime.clock import Clock
 from coordlock_redis.errors import SERVICE, translate
 
 __all__ = ["BROKEN", "Connection", "Host", "Servers", "Word", "info", "packed"]
-
-T = TypeVar("T")
-R = TypeVar("R")
 
 Host = tuple[str, int]
 #: Of a command.
@@ -45,6 +41,8 @@ _MOVES: Final = 5
 _OLDEST: Final = (6, 2)
 #: How many bytes are read at once.
 _CHUNK: Final = 1 << 16
+#: What a socket raises that does not wait; of TLS also where a part of a record has come.
+_WOULD_WAIT: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 @dataclass(eq=False, slots=True)
@@ -54,11 +52,9 @@ class Connection:
     Attributes:
         run: names the server's process: another one after each restart.
         is_encrypted: by TLS.
-        is_direct: whether the descriptor can be written without waiting.
-        number: of the descriptor. It may be another's once the connection is closed, which the
-            thread for I/O does.
         started: not before it started or became the primary, in microseconds of its own clock.
         digest: names the script, which the server has loaded.
+        socket: to wait for what comes. It blocks until it is told not to.
     """
 
     _redis_py: Any
@@ -68,90 +64,50 @@ class Connection:
     is_cluster: bool = False
     started: int = 0
     digest: bytes = b""
-    is_direct: bool = field(init=False)
-    number: int = field(init=False)
+    socket: Any = field(init=False)
     _reader: Reader = field(init=False)
-    _ready: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.is_direct = not self.is_encrypted and os.name == "posix"
-        self.number = self.socket.fileno()
+        self.socket = self._redis_py._sock  # there is no public name before redis-py 8
         # redis-py's own parser takes several times as long.
         error = self._redis_py._parser.parse_error
         self._reader = Reader(protocolError=ValueError, replyError=error)
 
-    @property
-    def socket(self) -> Any:
-        """The socket, to wait for what comes; None once it is closed."""
-        return self._redis_py._sock  # there is no public name before redis-py 8
-
-    def send(self, *commands: Sequence[Word]) -> None:
-        """Send all of ``commands`` at once."""
+    def ask(self, *commands: Sequence[Word]) -> Iterator[Any]:
+        """The answers to all of ``commands``, as bytes. Blocks; raises redis-py's errors."""
         self.socket.sendall(b"".join([packed(*command) for command in commands]))
+        found: list[Any] = []
+        for _ in commands:
+            while not found:
+                found += self.read()
+            if isinstance(answer := found.pop(0), Exception):
+                raise answer
+            yield answer
 
     def read(self) -> list[Any]:
-        """The answers that have come, as bytes; an error is one of them. For a readable socket."""
-        if not self._ready:
-            self._fill()
-        while self.is_encrypted and self.socket.pending():
-            self._fill()
-        found, self._ready = self._ready, []
-        return found
+        """The answers that have come, as bytes; an error is one of them.
 
-    def receive(self) -> Any:
-        """Wait for the next answer, as bytes; raises redis-py's errors."""
-        while not self._ready:
-            self._fill(waits=True)
-        answer = self._ready.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def ask(self, *command: Word) -> Any:
-        """The answer to ``command``. Blocks; raises redis-py's errors."""
-        self.send(command)
-        return self.receive()
-
-    def write(self, data: bytes) -> int:
-        """How many bytes of ``data`` could be sent without waiting. For the thread for I/O."""
-        return self._at_once(self.socket.send, data) or 0
-
-    def _at_once(self, call: Callable[[T], R], argument: T) -> R | None:
-        """What ``call`` returns; None if it would wait."""
-        patience = self.socket.gettimeout()
-        self.socket.settimeout(0)
+        It waits for one if the socket blocks. Of TLS, it reads all that poll does not know of: a
+        record has 16 KB at most.
+        """
         try:
-            return call(argument)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            return None
-        finally:
-            self.socket.settimeout(patience)
-
-    def _fill(self, *, waits: bool = False) -> None:
-        data: bytes | None
-        if waits:
             data = self.socket.recv(_CHUNK)
-        elif self.is_direct:
-            # Python's `recv` asks whether it would wait, by a system call.
-            try:
-                data = os.read(self.number, _CHUNK)
-            except BlockingIOError:
-                return
-        else:
-            data = self._at_once(self.socket.recv, _CHUNK)  # a part of a record may have come
-        if data is None:
-            return
+        except _WOULD_WAIT:
+            return []
         if not data:
             raise exceptions.ConnectionError("the server closed the connection")
         self._reader.feed(data)
+        found: list[Any] = []
         while (answer := self._reader.gets()) is not False:  # which 0 equals
-            self._ready.append(answer)
+            found.append(answer)
+        return found
 
-    def has_more(self) -> bool:
-        """Whether `read` has something though nothing can be read from the socket."""
-        if self._ready or not self.is_encrypted:
-            return bool(self._ready)
-        return self.socket is not None and self.socket.pending() > 0
+    def write(self, data: bytes) -> int:
+        """How many bytes of ``data`` could be sent. For the thread for I/O."""
+        try:
+            return int(self.socket.send(data))
+        except _WOULD_WAIT:
+            return 0
 
     def close(self) -> None:
         """Close the socket. Idempotent."""
@@ -193,18 +149,6 @@ class Servers:
     def names(self) -> tuple[str, ...]:
         """What is connected to, for people."""
         return (self.path,) if self.path else tuple(f"{host}:{port}" for host, port in self.hosts)
-
-    def connection(self, host: Host | None, patience: float) -> Any:
-        """A connection of redis-py to ``host``, or by the socket's path; not connected yet.
-
-        It waits for ``patience`` seconds to connect, and for each answer.
-        """
-        arguments = self._arguments(self.arguments, patience)
-        if host is None:
-            unix: Any = UnixDomainSocketConnection
-            return unix(path=self.path or "", **arguments)
-        transport = SSLConnection if self.tls else TCPConnection
-        return transport(host=host[0], port=host[1], **arguments)
 
     def connect(self, patience: float | None = None) -> Connection:
         """A connection to the primary. Blocks; raises coordlock's errors alone.
@@ -274,10 +218,14 @@ class Servers:
 
     def _follow(self, host: Host | None, deadline: float) -> Connection:
         for _ in range(_MOVES):
-            where = self.path if host is None else f"{host[0]}:{host[1]}"
-            assert where is not None
+            kind: Any = UnixDomainSocketConnection
+            where, place = str(self.path), dict[str, Any](path=self.path)
+            if host is not None:
+                kind = SSLConnection if self.tls else TCPConnection
+                where, place = f"{host[0]}:{host[1]}", {"host": host[0], "port": host[1]}
+            arguments = self._arguments({**self.arguments, **place}, deadline - self.clock.now())
             try:
-                opened = self.connection(host, deadline - self.clock.now())
+                opened = kind(**arguments)
                 return self._greet(opened, where)
             except exceptions.MovedError as moved:
                 host = (moved.host or (host[0] if host else ""), int(moved.port))
@@ -293,13 +241,12 @@ class Servers:
         try:
             opened.connect()
             connection = Connection(opened, where, isinstance(opened, SSLConnection))
-            connection.send(
+            answers = connection.ask(
                 *(("INFO", "server"), ("INFO", "replication"), ("TIME",)),
                 *(("SCRIPT", "LOAD", self.script), ("EXISTS", self.key)),
             )
-            _learn(connection)
+            _learn(connection, answers)
             self._check(connection)
-            connection.socket.settimeout(self.timeout)
         except BaseException:
             opened.disconnect()
             raise
@@ -332,16 +279,16 @@ class Servers:
         }
 
 
-def _learn(connection: Connection) -> None:
-    """Take the answers to what a connection begins with; refuse a server that can't be used."""
+def _learn(connection: Connection, answers: Iterator[Any]) -> None:
+    """Take the ``answers`` to what a connection begins with; refuse a server that can't be used."""
     where = connection.where
-    fields = info(connection.receive())
+    fields = info(next(answers))
     if _mode(fields) == "sentinel":
         raise BackendError(
             SERVICE, f"{where} is a Sentinel: give the primary's name as well, as ?sentinel=NAME"
         )
-    fields |= info(connection.receive())
-    time, digest, _ = [connection.receive() for _ in range(3)]
+    fields |= info(next(answers))
+    time, digest, _ = answers
     version = tuple(int(part) for part in re.findall(r"\d+", fields.get("redis_version", ""))[:3])
     if version < _OLDEST:
         shown = fields.get("redis_version") or "a server of unknown version"

@@ -11,13 +11,12 @@ from uuid import uuid4
 from coordlock.backend import Backend, SessionInfo, SessionListener
 from coordlock.backend.observers import Observers
 from coordlock.backend.session import OneSession
-from coordlock.errors import SessionLost
 from coordlock.runtime.clock import Timers, sleep
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, failed
 from coordlock_redis.errors import SERVICE, client_closed
 from coordlock_redis.request_thread import RequestThread
-from coordlock_redis.requests import MICROSECONDS, Argument, Request, ScriptContext, loss
+from coordlock_redis.requests import MICROSECONDS, Request, ScriptContext, Word, loss
 from coordlock_redis.servers import Servers
 from coordlock_redis.subscription import Subscription
 from coordlock_redis.watches import Watches
@@ -48,7 +47,7 @@ class RedisSession(Backend):
         ttl: float,
         timers: Timers,
         *,
-        delay: float | None = None,
+        delay: float,
         replicas: int = 0,
     ) -> None:
         self._servers: Final = servers
@@ -58,10 +57,13 @@ class RedisSession(Backend):
         self._client: Final = uuid4().hex[:16]
         self._root: Final = prefix
         self._inbox: Final = prefix + b"inbox:" + self._client.encode()
-        self._context: Final = ScriptContext(servers.key, self._client, delay, ttl)
+        #: On this channel, Redis reports that data may be gone.
+        self._anew: Final = prefix + b"anew"
+        self._context: Final = ScriptContext(servers.key, self._client, delay, delay)
         self._lock: Final = threading.RLock()
+        channels = {self._inbox, self._anew}
         self._subscription: Final = Subscription(
-            servers, self._context, timers, replicas, self._inbox, ttl / 3, self
+            servers, self._context, timers, replicas, channels, ttl / 3, self
         )
         self._requests: Final = RequestThread(
             servers,
@@ -71,12 +73,9 @@ class RedisSession(Backend):
             replicas,
             guests=[self._subscription],
         )
-        self._session: OneSession[str] = OneSession(SERVICE, self._lock, self._ended)
         self._watches: Final = Watches(self._look, self._is_own, timers, self._lock)
+        self._session: OneSession[str] = OneSession(SERVICE, self._lock, self._watches.reset)
         self._observers: Final = Observers(self, timers.clock, self._lock)
-        #: On this channel, Redis reports that data may be gone.
-        self._anew: Final = prefix + b"anew"
-        self._subscription.subscribe(self._anew)
         self._opened = 0
         self._closing: Promise[None] | None = None
 
@@ -85,40 +84,37 @@ class RedisSession(Backend):
             self._opened += 1
             session = f"{self._client}-{self._opened}"
         self._subscription.keep()
-        arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS))
+        arguments: tuple[Word, ...] = (session, int(self._ttl * MICROSECONDS))
         begun = partial(self._begun, session, listener)
         return self._subscription.ask(Request("open", arguments, begun, changes=True))
 
     def _begun(self, session: str, listener: SessionListener, answer: list[Any]) -> SessionInfo:
-        _, revision, born, max_ttl = answer
-        self._see(born, max_ttl)
-        self._watches.opened(revision)
+        _, born, delay = answer
+        self._see(born, delay)
         if not self._session.begin(session, listener):
             raise client_closed()
         return SessionInfo(session, self._ttl)
 
-    def _see(self, born: int, max_ttl: int) -> None:
+    def _see(self, born: int, delay: int) -> None:
         if born != self._context.born:
             self._context.born, self._context.is_quiet = born, False
-        self._context.max_ttl = max(self._ttl, max_ttl / MICROSECONDS)
+        self._context.largest_delay = delay / MICROSECONDS
 
     def heartbeat(self) -> Promise[float]:
         if not (session := self._session.current):
             return failed(self._session.missing())
-        if self._context.failure:
-            return failed(self._session.lose(session, self._context.failure))
-        arguments: tuple[Argument, ...] = (session, int(self._ttl * MICROSECONDS))
+        arguments: tuple[Word, ...] = (session, int(self._ttl * MICROSECONDS))
 
         def beaten(answer: list[Any]) -> float:
-            _, born, max_ttl = answer
+            _, born, delay = answer
             if born != self._context.born:
                 raise loss(born, self._context)
-            self._see(born, max_ttl)
+            self._see(born, delay)
             return self._ttl
 
         request = Request("heartbeat", arguments, beaten, changes=True)
         answer = self._subscription.ask(request)
-        answer.add_done_callback(partial(self._notice_loss, session))
+        answer.add_done_callback(partial(self._session.notice, session))
         return answer
 
     def close(self) -> Promise[None]:
@@ -139,7 +135,7 @@ class RedisSession(Backend):
         if not (session := self._session.current):
             return failed(self._session.missing())
         answer = self._requests.ask(request(session))
-        answer.add_done_callback(partial(self._notice_loss, session))
+        answer.add_done_callback(partial(self._session.notice, session))
         return answer
 
     def _look(self, request: Request[None]) -> Promise[None]:
@@ -147,21 +143,8 @@ class RedisSession(Backend):
         session = self._session.current or ""
         request.arguments = [session, *request.arguments]
         answer = self._requests.ask(request)
-        answer.add_done_callback(partial(self._notice_loss, session))
+        answer.add_done_callback(partial(self._session.notice, session))
         return answer
-
-    def _notice_loss(self, session: str, answer: Promise[Any]) -> None:
-        error = answer.exception()
-        if isinstance(error, SessionLost):
-            self._lose(session, error.reason)
-
-    def _lose(self, session: str, reason: str) -> None:
-        if session == self._session.current:
-            self._session.lose(session, reason)
-            self._reread()  # after SWAPDB there may be other data
-
-    def _ended(self) -> None:
-        self._watches.reset()
 
     def _is_own(self, session: str) -> bool:
         return session == self._session.current
@@ -196,7 +179,7 @@ class RedisSession(Backend):
             else:
                 if (born := int(message)) > self._context.born:
                     # Before what is observed shows that the data is gone.
-                    self._lose(self._session.current or "", loss(born, self._context).reason)
+                    self._session.lose(self._session.current, loss(born, self._context).reason)
                 self._reread()
         except ValueError:
             text = "redis: another program published on coordlock's channel: %r %r"
@@ -209,7 +192,7 @@ class RedisSession(Backend):
             case ["value", id, order, version]:
                 self._watches.on_value(id, int(order), int(version))
             case ["over", session, born]:
-                self._lose(session, loss(int(born), self._context).reason)
+                self._session.lose(session, loss(int(born), self._context).reason)
 
     def on_subscribed(self, channel: bytes) -> None:
         """What happens from now on is reported on this channel."""

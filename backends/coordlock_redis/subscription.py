@@ -44,7 +44,7 @@ class Subscription(RequestThread):
     """A connection of its own, which no other request holds up.
 
     Args:
-        inbox: the channel that is always subscribed to.
+        channels: those that it is always subscribed to.
         ping_interval: seconds without a request until the connection is tried by one.
     """
 
@@ -54,7 +54,7 @@ class Subscription(RequestThread):
         context: ScriptContext,
         timers: Timers,
         replicas: int,
-        inbox: bytes,
+        channels: set[bytes],
         ping_interval: float,
         session: Subscriber,
     ) -> None:
@@ -64,7 +64,7 @@ class Subscription(RequestThread):
         self._timers: Final = timers
         self._ping_interval: Final = ping_interval
         self._session: Final = session
-        self._channels: Final[dict[bytes, int]] = {inbox: 1}
+        self._channels: Final = channels
         #: Whether the connection is kept.
         self._is_wanted = False
         #: When to connect next.
@@ -83,17 +83,14 @@ class Subscription(RequestThread):
     def subscribe(self, channel: bytes) -> None:
         """Subscribe to ``channel``, too. Safe for threads."""
         with self._lock:
-            self._channels[channel] = self._channels.get(channel, 0) + 1
-            if self._channels[channel] == 1:
-                self._order("SUBSCRIBE", channel)
+            self._channels.add(channel)
+            self._order("SUBSCRIBE", channel)
 
     def unsubscribe(self, channel: bytes) -> None:
-        """Undo one `subscribe`. Safe for threads."""
+        """Undo that. Safe for threads."""
         with self._lock:
-            self._channels[channel] -= 1
-            if not self._channels[channel]:
-                del self._channels[channel]
-                self._order("UNSUBSCRIBE", channel)
+            self._channels.discard(channel)
+            self._order("UNSUBSCRIBE", channel)
 
     def _order(self, command: str, *channels: bytes) -> None:
         # The child of a fork shares the socket.
@@ -110,7 +107,6 @@ class Subscription(RequestThread):
             channels = set(self._channels)
         try:
             connection = self._servers.connect(self._connect_timeout)
-            connection.socket.settimeout(self._timeout)
             self._greet(connection, channels)
         except BackendError:
             self._connect_at = self._clock.now() + self._timers.jitter(self._pause)
@@ -118,7 +114,7 @@ class Subscription(RequestThread):
             raise
         with self._lock:
             self.connection = connection
-            if late := set(self._channels) - channels:
+            if late := self._channels - channels:
                 self._order("SUBSCRIBE", *late)
         self._sent_at = self.complete_until = began_at
         self._pause = RECONNECT_DELAYS_S[0]
@@ -126,14 +122,15 @@ class Subscription(RequestThread):
 
     def _greet(self, connection: Connection, channels: set[bytes]) -> None:
         try:
-            connection.ask("HELLO", 3)  # so that requests and messages can share it
-            connection.send(("SUBSCRIBE", *channels))
+            [_] = connection.ask(("HELLO", 3))  # so that requests and messages can share it
+            connection.socket.sendall(packed("SUBSCRIBE", *channels))
             missing = set(channels)
             while missing:
-                event, channel, *message = connection.receive()
-                missing.discard(channel)
-                if event == b"message":
-                    self._session.on_message(channel, message[0])
+                for answer in connection.read():
+                    if isinstance(answer, Exception):
+                        raise answer
+                    missing.discard(answer[1])  # a message tells nothing that is not read anyway
+            connection.socket.setblocking(False)
         except BROKEN as error:
             connection.close()
             raise translate(error, connection.where) from None

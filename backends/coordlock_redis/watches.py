@@ -25,7 +25,7 @@ from coordlock.runtime.clock import Timer, Timers
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise
 from coordlock_redis.contenders import names
-from coordlock_redis.requests import MICROSECONDS, Argument, Request
+from coordlock_redis.requests import MICROSECONDS, Request, Word
 
 __all__ = ["Watches"]
 
@@ -95,12 +95,6 @@ class Watches:
         self._timer: Timer | None = None
         self._is_closed = False
 
-    def opened(self, revision: int) -> None:
-        """A session has begun at ``revision``, while the messages came."""
-        with self._lock:
-            if self._period is not None:
-                self._since = revision
-
     def arranged(self, contender: Contender, left: int) -> None:
         """A script has put ``contender`` under watch, whose session has ``left`` microseconds."""
         with self._lock:
@@ -141,9 +135,7 @@ class Watches:
         """Drop all watches: their session has ended."""
         with self._lock:
             self._table.clear()
-            self._arranged.clear()
-            self._departures.clear()
-            self._since, self._forgotten = None, 0
+            self._since = None
 
     def close(self) -> None:
         """Report nothing any more."""
@@ -210,7 +202,7 @@ class Watches:
         period = self._period
         for start in range(0, len(watched), LOOK_BATCH):
             batch = watched[start : start + LOOK_BATCH]
-            arguments: list[Argument] = []
+            arguments: list[Word] = []
             for each in batch:
                 arguments += names(each.contender)
             request = Request("watch", arguments, partial(self._seen, batch, period))

@@ -139,11 +139,11 @@ class ZookeeperBackend(Backend):
         sent = self._clock.now()
 
         def beat(own: OwnContenders) -> Steps[float]:
-            own.session.watches.rearm(missing=True)
             own.sweep()
             # `sync` is answered by the leader. A follower that is cut off from it answers reads for
             # a while, but cannot keep the session alive.
             yield own.session.requests.ask(Sync, "/")
+            own.session.watches.rearm(missing=True)  # now: those under way have been answered
             return own.session.proven(sent)
 
         return self._submit(beat)
@@ -185,10 +185,8 @@ class ZookeeperBackend(Backend):
         conflicting: bool = False,
     ) -> Promise[Snapshot]:
         def read(own: OwnContenders) -> Steps[Snapshot]:
-            # Without `sync` a session still sees what it wrote itself, so the list can only show
-            # contenders before its own that have left.
             [found] = yield from own.queues.read(
-                [queue], upto, owners=owners, is_synced=owners, conflicting=conflicting
+                [queue], upto, owners=owners, conflicting=conflicting
             )
             if upto is not None and found.contenders == (upto,) and not found.omitted:
                 own.session.watches.mark_first(upto.key)

@@ -1,4 +1,4 @@
-"""kazoo's client and its connection, which neither lets a caller block nor wakes a thread to send.
+"""kazoo's connection, which neither lets a caller block nor wakes a thread to send.
 
 kazoo writes a byte per request to a socket pair and reads one per request sent. The pair's buffer
 holds 278 of them on Linux: the next caller blocks until the connection works again, and the I/O
@@ -23,15 +23,13 @@ from collections import deque
 from contextlib import suppress
 from typing import Any, Final
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionClosedError, ConnectionLoss
+from kazoo.exceptions import ConnectionLoss
 from kazoo.protocol.connection import ConnectionDropped, ConnectionHandler
 from kazoo.protocol.serialization import Connect
-from kazoo.protocol.states import KeeperState
 
 from coordlock.backend.poll import ready
 
-__all__ = ["BufferedSocket", "Client", "Connection"]
+__all__ = ["BufferedSocket", "Connection"]
 
 _HEAD: Final = struct.Struct("!iii")  # length, number and kind of a request
 #: So many bytes are sent at once.
@@ -42,24 +40,8 @@ _MAX_READ: Final = 65536
 #: a live connection it waits ``_TIMES`` times as long. Callers need microseconds, unless a signal
 #: handler interrupts one.
 _PATIENCE_S, _TIMES = 0.05, 20
-_USABLE: Final = frozenset(
-    {KeeperState.CONNECTED, KeeperState.CONNECTED_RO, KeeperState.CONNECTING}
-)
 #: A request, what takes its answer, and its number.
 _Sent = tuple[Any, Any, int]
-
-
-class Client(KazooClient):  # type: ignore[misc]
-    """kazoo's client; Ctrl-C is not lost while something is asked for."""
-
-    def _call(self, request: Any, async_object: Any) -> bool | None:
-        if self._state not in _USABLE:
-            return bool(super()._call(request, async_object))  # it is told why
-        self._queue.append((request, async_object))
-        self._connection.announce()
-        if self._state not in _USABLE:  # it has been closed meanwhile
-            async_object.set_exception(ConnectionClosedError("Connection has been closed"))
-        return None
 
 
 class BufferedSocket:
@@ -115,9 +97,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         #: Whether the I/O thread sleeps, and has to be woken.
         self._sleeps = False
         #: The thread that sends has it. Replaced where a caller keeps it.
-        self._sending = threading.RLock()
-        #: The caller that has it; 0 for none.
-        self._sender = 0
+        self._sending: Any = threading.RLock()
 
     # In the I/O thread
 
@@ -135,8 +115,8 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         # A server that starts or hangs may never answer the handshake; kazoo would wait for the
         # session timeout, and the session would be over.
         answer = super()._invoke(min(timeout, self.handler.patience), request, xid)
-        if isinstance(request, Connect):
-            self.handler.greeted(answer[0].time_out)
+        if isinstance(request, Connect) and (granted := answer[0].time_out) > 0:  # else it expired
+            self.handler.negotiated = granted / 1000
         return answer
 
     def _read(self, length: int, timeout: float) -> bytes:
@@ -199,7 +179,7 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
             if self._socket.has_ended:
                 break
         # The caller may be in the midst of using it, and does no harm from now on.
-        self._sending, self._sender = threading.RLock(), 0
+        self._sending = threading.RLock()
         self._sending.acquire()
         self._socket.give_up()
         self.client._pending = deque(self.client._pending)
@@ -230,18 +210,13 @@ class Connection(ConnectionHandler):  # type: ignore[misc]
         """Send the waiting requests without blocking; whether the I/O thread can stay asleep."""
         # Before the lock is looked at: the I/O thread may give all of it up from then on.
         current = source, _ = self._socket, self.client._pending
-        sending, me = self._sending, threading.get_ident()
-        if self._sender == me:  # this is a signal handler
+        sending = self._sending
+        if sending._is_owned():  # this is a signal handler, which struck while its thread sends
             source.give_up()
             return False
         try:
-            if not sending.acquire(blocking=False):
-                return False
-            self._sender = me
-            return self.send_now(*current)
+            return sending.acquire(blocking=False) and self.send_now(*current)
         finally:
-            if self._sender == me:
-                self._sender = 0
             try:  # noqa: SIM105 - `suppress` is Python's, so that Ctrl-C could strike before this
                 sending.release()
             except RuntimeError:  # it was not acquired

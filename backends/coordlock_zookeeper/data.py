@@ -37,7 +37,7 @@ from coordlock_zookeeper.errors import SERVICE, BadVersion, NodeExists, NoNode, 
 from coordlock_zookeeper.multis import KnownNodes, NodeOperation, above, failure, plan
 from coordlock_zookeeper.requests import Answer, Requests
 
-__all__ = ["Data", "explained", "stored"]
+__all__ = ["Data", "stored"]
 
 #: How often nodes are looked up before the creations and deletions of others win.
 _ATTEMPTS: Final = 8
@@ -87,12 +87,10 @@ class Data:
         for _ in range(_ATTEMPTS):
             multi = plan([guard.key for guard in guards], operations, known)
             read = [operation.key for operation in operations if isinstance(operation, Read)]
-            is_multi = bool(multi or not read)
-            sent = (
-                self._requests.transact(list(map(self._made, multi)))
-                if is_multi
-                else self._ask(Sync, "/")
-            )
+            if multi or not read:
+                sent = self._requests.transact(list(map(self._made, multi)))
+            else:
+                sent = self._ask(Sync, "/")
             asked = [self._ask(GetData, key, None) for key in read]
             results, zxid = yield sent
             if not multi or (failed := failure(results)) is None:
@@ -103,11 +101,11 @@ class Data:
             number, error = failed
             path, expected = multi[number].path, multi[number].expected
             if number < len(guards) and isinstance(error, NoNode):
-                raise _evicted(guards[number])
+                raise Evicted(guards[number].key.rpartition("/")[0])
             if isinstance(error, (SessionLost, BackendUnavailable)):
                 raise error  # the leader looks at the session once more
             if not isinstance(error, (NoNode, NodeExists, BadVersion, NotEmpty)):
-                raise explained(path, error)
+                raise type(error)(SERVICE, f"{path}: {error.reason}")
             if expected is None or multi[number].kind != "check":
                 parents = {*known.parents, path} if isinstance(error, NotEmpty) else known.parents
                 # The multi failed at the leader, and the answer came from this server: so it knows
@@ -182,20 +180,7 @@ def stored(data: bytes | None, stat: Any) -> VersionedValue | None:
     return None if data is None else VersionedValue(data, stat.version % 2**32 + 1)
 
 
-def explained(path: str, error: BackendError) -> BackendError:
-    """What ``error`` says of ``path``."""
-    kind = AuthenticationFailed if isinstance(error, AuthenticationFailed) else BackendError
-    return kind(SERVICE, f"{path}: {error.reason}")
-
-
 def _listing(key: str, asked: Promise[Answer]) -> Steps[Listing]:
-    try:
-        found, zxid = yield asked
-    except AuthenticationFailed as error:
-        raise explained(key, error) from None
+    found, zxid = yield asked
     value = None if found is None else stored(*found)
     return Listing({} if value is None else {key: value}, zxid)
-
-
-def _evicted(contender: Contender) -> Evicted:
-    return Evicted(contender.key.rpartition("/")[0])

@@ -39,11 +39,6 @@ class DataSession:
         self._session: ZookeeperSession | None = None
         self._is_closed = False
 
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a session, perhaps without a connection."""
-        return self._session is not None and not self._session.has_ended
-
     def submit(self, steps: Callable[[ZookeeperSession], Steps[T]]) -> Promise[T]:
         """Run a protocol of requests in a session, which is opened where there is none.
 

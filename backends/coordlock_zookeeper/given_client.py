@@ -18,13 +18,14 @@ from coordlock.runtime.clock import Clock
 from coordlock.runtime.process import THREAD
 from coordlock.runtime.promise import in_thread
 from coordlock.runtime.worker import Worker
+from coordlock_zookeeper.session import SessionClient
 
 __all__ = ["GivenClient", "sharing"]
 
 _PROBE_TIMEOUT: Final = 5.0
 
 
-class GivenClient:
+class GivenClient(SessionClient):
     """A started `KazooClient` of the application's, which goes on using it and stops it itself.
 
     A caller of kazoo may block, for ever when the connection has gone: see `connection`, which an
@@ -42,6 +43,9 @@ class GivenClient:
 
     def start(self, connected: Callable[[], None], failed: Callable[[str], None]) -> None:
         def probe() -> None:
+            if not self.client.connected:
+                failed("the given KazooClient is not connected")
+                return
             problem = "no server answered"
             for host, port in self.client.hosts:
                 try:
@@ -53,26 +57,14 @@ class GivenClient:
                     return
             failed(problem)
 
-        if not self.client.connected:
-            failed("the given KazooClient is not connected")
-            return
         # kazoo's thread for events; for that for answers, see `ZookeeperSession`.
         mark = partial(setattr, THREAD, "must_not_wait", True)
         self.client.handler.dispatch_callback(Callback("watch", mark, ()))
         in_thread("coordlock-zookeeper-probe", probe)
 
     def call(self, request: Any, answer: Any) -> None:
-        def pass_on() -> None:
-            try:
-                # kazoo returns False for some errors, but puts them into ``answer`` too.
-                self.client._call(request, answer)
-            except Exception as error:  # of a subclass
-                answer.set_exception(error)
-
-        self._sender.run(pass_on)
-
-    def crash(self) -> BaseException | None:
-        return None  # the client logs where the application has told it to
+        # kazoo returns False for some errors, but puts them into ``answer`` too.
+        self._sender.run(partial(self.client._call, request, answer))
 
     def ttl(self) -> float:
         return self._ttl  # as if all servers granted the same

@@ -40,7 +40,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         context: for TLS.
 
     Attributes:
-        connection: the client's, set before its start.
+        connection: the client's. This and ``failed`` are set before its start.
         patience: how long one attempt may take, and its handshake as much again, in seconds.
         failed: called with `failure`, on the connection's thread, repeatedly, while kazoo pauses
             because a whole round of attempts failed; must not block.
@@ -49,6 +49,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """
 
     connection: Connection
+    failed: Callable[[str], None]
 
     def __init__(self, seconds: float, context: ssl.SSLContext | None, clock: Clock) -> None:
         super().__init__()
@@ -58,7 +59,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._clock = clock
         self._socket: socket.socket | None = None
         self._aborted = False
-        self.failed: Callable[[str], None] | None = None
         self.negotiated = 0.0
         self.dialled = 0.0
         #: Why the attempts of this round have failed.
@@ -71,8 +71,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def sleep_func(self, seconds: float) -> None:
         """Pause between rounds of attempts; kazoo calls this in steps of 0.1 s at most."""
-        if (failed := self.failed) is not None:
-            failed(self.failure)
+        self.failed(self.failure)
         time.sleep(seconds)
 
     def dispatch_callback(self, callback: Callback) -> None:
@@ -153,14 +152,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
             connection.close()
             raise
         return connection
-
-    def greeted(self, timeout_ms: int) -> None:
-        """The server has answered the handshake.
-
-        Zero says that the session has expired; kazoo starts a new one and greets again.
-        """
-        if timeout_ms > 0:
-            self.negotiated = timeout_ms / 1000
 
     def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
         """What wakes the I/O thread: see `Connection.wake`."""

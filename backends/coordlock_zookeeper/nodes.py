@@ -36,10 +36,11 @@ WriteLock, InterProcessMutex and Curator's write lock count as EX, those of read
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final, Literal, get_args
 
 from coordlock.model.claim import AnyClaim, Convertible, Mode, parse_marker
@@ -53,10 +54,9 @@ __all__ = [
     "Style",
     "announces_release",
     "contender",
-    "has_id",
+    "in_order",
     "is_spent",
     "nearest",
-    "ordered_names",
     "sequence_of",
     "session_name",
     "stem",
@@ -80,9 +80,7 @@ _PASSING: Final = re.compile(
     rf"(?:[0-9a-f]{{32}}__ex__lock__|{curator.ANNOUNCES_RELEASE})[0-9]{{10}}"
 )
 
-#: What the server appends. (From a counter that has reached its end it takes negative numbers, too:
-#: see `is_spent`.)
-_SEQUENCE: Final = re.compile(r"[0-9]{10}\Z")
+_ORDER: Final = attrgetter("order")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +135,11 @@ def stem(
     return curator.stem(id, marker, style)
 
 
-def has_id(child: str, id: str) -> bool:
-    """Whether the znode ``child`` was made for the entry ``id``."""
-    return child.startswith((f"{id}__", f"_c_{id}-"))
-
-
 def sequence_of(child: str) -> int | None:
     """The sequence that ``child`` ends in, its place in the queue; None: it is no contender."""
-    match = _match(child)
-    return None if match is None else int(match[0])
+    # From a counter that has reached its end the server takes others, too: see `is_spent`.
+    end = child[-10:]
+    return int(end) if len(end) == 10 and end.isascii() and end.isdigit() else None
 
 
 def is_spent(sequence: int) -> bool:
@@ -166,78 +160,55 @@ def announces_release(child: str) -> bool:
     return _PASSING.fullmatch(child) is not None
 
 
-def ordered_names(children: Sequence[str]) -> list[tuple[int, str]]:
-    """The contenders among ``children``, which have a sequence: (order, name), in order."""
-    return sorted([found for child in children if (found := _position(child)) is not None])
-
-
-@lru_cache(maxsize=2048)  # the lists of a queue show mostly the same
-def _position(child: str) -> tuple[int, str] | None:
-    sequence = sequence_of(child)
-    return None if sequence is None else (sequence, child)
-
-
-def contender(parent: str, child: str, *, only: str = "") -> Contender:
+@lru_cache(maxsize=10_000)  # the lists of a queue show mostly the same
+def contender(parent: str, child: str) -> Contender:
     """The contender that ``child``, which has a sequence, stands for.
 
-    An unknown marker counts as exclusive. Where ``only`` names the znode that alone may bear its
-    id, another one with that id, left behind by a lost attempt, is called by its full name.
+    An unknown marker counts as exclusive.
     """
-    match = _match(child)
-    assert match is not None
-    id, claim = _read(child[: match.start()])
-    if claim is None or (only and child != only and has_id(only, id)):
-        id = child
+    id, claim = _read(child[:-10])
     return Contender(
-        id=id,
+        id=child if claim is None else id,
         key=f"{parent}/{child}",
         claim=claim or Mode.EX,
-        order=int(match[0]),
+        order=int(child[-10:]),
     )
 
 
+def in_order(parent: str, children: Sequence[str]) -> list[Contender]:
+    """The contenders among ``children``, in their order."""
+    found = (contender(parent, child) for child in children if sequence_of(child) is not None)
+    return sorted(found, key=_ORDER)
+
+
 def nearest(
-    parent: str,
-    positions: Sequence[tuple[int, str]],
-    upto: Contender | None,
-    *,
-    conflicting: bool = False,
+    queue: Sequence[Contender], upto: Contender | None, *, conflicting: bool = False
 ) -> tuple[tuple[Contender, ...], int]:
-    """The contenders of a `ordered_names`, and how many are left out before the first.
+    """The contenders of ``queue``, and how many are left out before the first.
 
     All of them, or, given ``upto``, its window and itself if it is there; with ``conflicting``, all
-    that may be in its way in place of the window. Only names that are listed are parsed, so that a
-    long queue costs little.
+    that may be in its way in place of the window.
     """
     if upto is None:
-        return tuple(contender(parent, child) for _, child in positions), 0
-    own = upto.key.rpartition("/")[2]
-    earlier = bisect_left(positions, (upto.order, ""))
+        return tuple(queue), 0
+    earlier = bisect_left(queue, upto.order, key=_ORDER)
     omitted = 0 if conflicting else max(0, earlier - upto.claim.window)
-    names = [child for _, child in positions[omitted:earlier]]
-    if conflicting and isinstance(upto.claim, Mode):
-        harmless = _harmless(upto.claim)
-        names = [name for name in names if _marker(name) not in harmless]
-    listed = [contender(parent, child, only=own) for child in names]
-    position = bisect_left(positions, (upto.order, own))
-    if positions[position : position + 1] == [(upto.order, own)]:
+    mine = upto.claim
+    harmless = (
+        [mode for mode in Mode if not mine.conflicts(mode)]
+        if conflicting and isinstance(mine, Mode)
+        else []
+    )
+    listed = [
+        # Another one with its id was left behind by a lost attempt.
+        replace(other, id=other.key) if other.id == upto.id else other
+        for other in queue[omitted:earlier]
+        if other.claim not in harmless
+    ]
+    end = bisect_right(queue, upto.order, key=_ORDER)  # see `curator.is_shared_position`
+    if any(other.key == upto.key for other in queue[earlier:end]):
         listed.append(upto)
     return tuple(listed), omitted
-
-
-@lru_cache(maxsize=2048)  # as of `_position`
-def _marker(child: str) -> str:
-    """What stands between the id and the sequence; only of names in kazoo's style."""
-    return child[max(0, child.find("__")) : -10]
-
-
-@lru_cache
-def _harmless(mine: Mode) -> frozenset[str]:
-    """What stands between the id and the sequence of our contenders whose mode is not in my way.
-
-    In kazoo's style, and of those that keep their mode.
-    """
-    return frozenset(f"__{_MARKERS[mode]}__" for mode in Mode if not mine.conflicts(mode))
 
 
 @lru_cache(maxsize=256)  # kept once for all contenders of a client
@@ -260,7 +231,3 @@ def _claim(marker: str) -> AnyClaim | None:
         return _MODES[marker]
     claim = parse_marker(marker.removesuffix("__lock"))
     return None if isinstance(claim, Mode) or not marker.endswith("__lock") else claim
-
-
-def _match(child: str) -> re.Match[str] | None:
-    return _SEQUENCE.search(child, max(0, len(child) - 10))

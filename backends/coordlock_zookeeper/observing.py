@@ -31,16 +31,15 @@ from coordlock.runtime.promise import Promise, all_of, settled
 from coordlock_zookeeper.data_session import DataSession
 from coordlock_zookeeper.errors import SERVICE, closed
 from coordlock_zookeeper.nodes import Layout
-from coordlock_zookeeper.places import DataPlace, Place, QueuePlace
+from coordlock_zookeeper.places import Place, QueuePlace
 from coordlock_zookeeper.requests import Answer, Requests
 from coordlock_zookeeper.session import ZookeeperSession
 
 __all__ = ["Observations"]
 
-#: Up to so many seconds later a place is read again that could not be read, and a session is opened
-#: that could not be opened.
-REREAD_DELAY_S: Final = 0.2
-_REOPEN_DELAY_S: Final = 1.0
+#: Up to so many seconds later a place is read again that could not be read. Once there is a
+#: connection again, it is read at once.
+_REREAD_DELAY_S: Final = 1.0
 #: In which part of the time-to-live a probe is due, and must be answered.
 _PROBES: Final = 3
 _KINDS: Final = {"data": GetData, "children": GetChildren2, "existence": Exists}
@@ -63,7 +62,7 @@ class Observations:
         self._known_at: dict[Queue | str, float] = {}
         self._observers = Observers(self, timers.clock, self._lock, self._known_at.__getitem__)
         #: All that is read: what is observed, and under other keys what is read once.
-        self._places: dict[object, Place[Any]] = {}
+        self._places: dict[object, Place] = {}
         #: The session that is probed.
         self._probed: ZookeeperSession | None = None
         #: When the last probe was sent that was answered, by whichever server, and its transaction:
@@ -94,8 +93,7 @@ class Observations:
         self._places.pop(place, None)
 
     def pause(self) -> Promise[None]:
-        longest = REREAD_DELAY_S if self._data_session.is_open else _REOPEN_DELAY_S
-        return sleep(self._timers, self._timers.jitter(longest))
+        return sleep(self._timers, self._timers.jitter(_REREAD_DELAY_S))
 
     # Reading
 
@@ -134,12 +132,12 @@ class Observations:
             self._observers.changed(where)
         return place.state
 
-    def _place(self, where: Queue | str) -> Place[Any]:
+    def _place(self, where: Queue | str) -> Place:
         if isinstance(where, Queue):
             return QueuePlace(where.name, self._layout)
-        return DataPlace(where)
+        return Place(where)
 
-    def _round(self, key: object, place: Place[Any], requests: Requests) -> Steps[bool]:
+    def _round(self, key: object, place: Place, requests: Requests) -> Steps[bool]:
         """Read what is to be read; whether that proves a state, or the one before is the newest."""
         with self._lock:
             if self._places.get(key) is not place:
@@ -164,7 +162,7 @@ class Observations:
         with self._lock:
             return place.advance() or not place.readings()
 
-    def _forget(self, key: object, place: Place[Any]) -> None:
+    def _forget(self, key: object, place: Place) -> None:
         with self._lock:
             if self._places.get(key) is place:
                 del self._places[key]

@@ -5,20 +5,20 @@ from __future__ import annotations
 import logging
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from kazoo.exceptions import KazooException
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionClosedError, KazooException
 from kazoo.protocol.serialization import CloseInstance
-from kazoo.protocol.states import KazooState
+from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
 from coordlock.runtime.clock import Clock
 from coordlock.runtime.log import Log
 from coordlock_zookeeper.access import Access
-from coordlock_zookeeper.connection import Client, Connection
+from coordlock_zookeeper.connection import Connection
 from coordlock_zookeeper.handler import Handler
 
 __all__ = ["OwnClient"]
@@ -32,6 +32,8 @@ _LONGEST_PAUSE: Final = 1.0
 _GRACE: Final = 2.0
 # How often it looks whether a new connection is there.
 _LOOK: Final = 0.01
+# States in which kazoo collects requests.
+_USABLE: Final = {KeeperState.CONNECTED, KeeperState.CONNECTED_RO, KeeperState.CONNECTING}
 
 
 class OwnClient:
@@ -45,11 +47,10 @@ class OwnClient:
     shared = False
 
     def __init__(self, access: Access, clock: Clock) -> None:
-        self._stopping = threading.Lock()
         self._log = _KazooLog()
         seconds = min(access.connect_timeout, access.ttl)
         self._handler = Handler(seconds, access.tls, clock)
-        self.client = Client(
+        self.client = KazooClient(
             hosts=access.hosts,
             timeout=access.ttl,
             handler=self._handler,
@@ -80,7 +81,12 @@ class OwnClient:
         self.client.start_async()
 
     def call(self, request: Any, answer: Any) -> None:
-        self.client._call(request, answer)
+        # As kazoo's client, whose `_call` may block, and loses a request when Ctrl-C strikes it.
+        if self.client._state in _USABLE:
+            self.client._queue.append((request, answer))
+            self._handler.connection.announce()
+        if self.client._state not in _USABLE:  # perhaps it has been closed meanwhile
+            answer.set_exception(ConnectionClosedError())
 
     def crash(self) -> BaseException | None:
         return self._log.crash
@@ -94,25 +100,22 @@ class OwnClient:
         return self._handler.dialled
 
     def stop(self) -> None:
-        self._handler.failed = None
         client, connection = self.client, self._handler.connection
         # Without a connection, as after Ctrl-C, it waits for the next one to close the session.
         until = time.monotonic() + _GRACE
         while client._session_id and not connection.is_live and time.monotonic() < until:
             time.sleep(_LOOK)
         try:
-            # One after the other: the second returns only after the client has stopped.
-            with self._stopping:
-                # As kazoo's `stop`, which would wait for 10 s at least. Without a connection there
-                # is no farewell to wait for.
-                grace = _GRACE if client.connected else 0.0
-                client._stopped.set()
-                client._queue.append((CloseInstance, None))
-                connection.wake()
-                connection.connection_stopped.wait(grace)
-                self._handler.abort()
-                client._safe_close()
-                client.close()
+            # As kazoo's `stop`, which would wait for 10 s at least. Without a connection there is
+            # no farewell to wait for.
+            grace = _GRACE if client.connected else 0.0
+            client._stopped.set()
+            client._queue.append((CloseInstance, None))
+            connection.wake()
+            connection.connection_stopped.wait(grace)
+            self._handler.abort()
+            client._safe_close()
+            client.close()
         except Exception as error:
             log.warning("closing a ZooKeeper client failed: %s", error)
 

@@ -10,7 +10,6 @@ share, and the session that owns them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any, Final
@@ -36,16 +35,13 @@ from coordlock_zookeeper.errors import SERVICE, BadVersion, NodeExists, NoNode, 
 from coordlock_zookeeper.multis import failure
 from coordlock_zookeeper.nodes import session_name
 from coordlock_zookeeper.parents import Parents
-from coordlock_zookeeper.queues import ChildList, QueueReader
+from coordlock_zookeeper.queues import Listed, QueueReader
 from coordlock_zookeeper.requests import EPHEMERAL, SEQUENTIAL, Answer, Requests
 from coordlock_zookeeper.session import ZookeeperSession
 
 __all__ = ["OwnContenders"]
 
 log = Log("coordlock.zookeeper")
-
-#: How often contenders are sent before the deletions of other programs win.
-_ATTEMPTS: Final = 5
 
 #: One for each entry; None when another attempt is needed.
 _Snapshots = tuple[Snapshot, ...] | None
@@ -92,8 +88,8 @@ class OwnContenders:
             if any(map(is_blocked, present, entries)):
                 return present
         again = any(entry.id in self._sent for entry in entries)
-        attempt = self._adopt(entries) if again else self._create(entries)
-        for _ in range(_ATTEMPTS):
+        first = self._adopt(entries) if again else self._create(entries)
+        for attempt in (first, self._create(entries)):
             try:
                 snapshots = yield from attempt
             except (BackendUnavailable, SessionLost):
@@ -108,7 +104,6 @@ class OwnContenders:
                     self.discard(entries)
                 return snapshots
             self.discard(entries)
-            attempt = self._create(entries)
         paths = ", ".join(map(self._path, entries))
         raise BackendUnavailable(SERVICE, f"other programs keep deleting {paths}")
 
@@ -122,7 +117,7 @@ class OwnContenders:
         is_set = len(entries) > 1
         created = self._send(entries)
         marked = self._ask(Exists, self._marker(entries), None) if is_set else None
-        listed = [self.queues.lists.ask(path) for path in paths]
+        listed = [self.queues.listed(path) for path in paths]
         answer, _ = yield created
         failed = failure(answer) if is_set else None
         # The marker exists where an earlier attempt took effect late.
@@ -179,7 +174,7 @@ class OwnContenders:
                 adopted.setdefault(stat.czxid, []).append((path, stat))
         for _, made in sorted(adopted.items()):  # the first: it must not wait for its own twins
             if len(made) == len(entries):
-                listed = [self.queues.lists.ask(self._path(entry)) for entry in entries]
+                listed = [self.queues.listed(self._path(entry)) for entry in entries]
                 paths = [path for path, _ in made]
                 return (yield from self._snapshots(entries, paths, made[0][1], listed))
         for path in chain(*found):
@@ -189,13 +184,12 @@ class OwnContenders:
     def _find(self, entries: Sequence[Entry]) -> Steps[list[list[str]]]:
         """The paths of all nodes with the id of each entry."""
         paths = [self._path(entry) for entry in entries]
-        synced, listed = self._ask(Sync, paths[0]), [self.queues.lists.ask(path) for path in paths]
+        synced, listed = self._ask(Sync, paths[0]), [self.queues.listed(path) for path in paths]
         yield synced
         found = []
-        for entry, parent, answer in zip(entries, paths, listed, strict=True):
-            children = (yield answer).children
-            names = [child for child in children if nodes.has_id(child, entry.id)]
-            found.append([f"{parent}/{name}" for name in names])
+        for entry, answer in zip(entries, listed, strict=True):
+            contenders, _ = yield answer
+            found.append([one.key for one in contenders if one.id == entry.id])
         return found
 
     def _discard_twins(self, entries: Sequence[Entry]) -> Steps[None]:
@@ -210,30 +204,30 @@ class OwnContenders:
         entries: Sequence[Entry],
         made: Sequence[str],
         stat: Any,
-        listed: Sequence[Promise[ChildList]],
+        listed: Sequence[Promise[Listed]],
     ) -> Steps[_Snapshots]:
         """The snapshots with the contenders whose paths are ``made``, by what ``stat`` tells."""
         snapshots = []
         for entry, path, answer in zip(entries, made, listed, strict=True):
             self._sent[entry.id] = path
-            child_list = yield answer
-            if not child_list.exists:
-                return None  # another program deleted the contender and its queue
-            if nodes.is_spent(int(path.removeprefix(self._layout.prefix(entry)))):
-                yield from self._remove_spent(entries, child_list.path)
+            queue = yield answer
+            # More than ten characters where it is negative.
+            order = int(path.removeprefix(self._layout.prefix(entry)))
+            if nodes.is_spent(order):
+                yield from self._remove_spent(entries, self._path(entry))
                 return None
-            me = replace(
-                nodes.contender(child_list.path, path.rpartition("/")[2]),
-                id=entry.id,  # this and the path are the same again, and kept once
-                key=path,
-                claim=entry.claim,
+            me = Contender(
+                entry.id,
+                path,
+                entry.claim,
+                order,
                 token=int(stat.czxid),
                 session=session_name(stat.ephemeralOwner),
                 owner=entry.owner,
                 value=entry.value,
                 version=1,
             )
-            snapshots.append((yield from self.queues.joined(entry.queue, child_list, me)))
+            snapshots.append((yield from self.queues.joined(entry.queue, queue, me)))
         return tuple(snapshots)
 
     def _remove_spent(self, entries: Sequence[Entry], queue: str) -> Steps[None]:

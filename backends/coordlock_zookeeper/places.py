@@ -22,21 +22,18 @@ That needs the answers of one connection, and answers and events in the order in
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple
 
 from kazoo.protocol.states import EventType
 
-from coordlock.backend import Listing, VersionedValue
+from coordlock.backend import Listing
 from coordlock.model.contender import Contender, Snapshot
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.data import stored
 
-__all__ = ["DataPlace", "Place", "QueuePlace", "Reading"]
-
-State = TypeVar("State", Snapshot, Listing)
-Value = TypeVar("Value")
+__all__ = ["Place", "QueuePlace", "Reading"]
 
 Kind = Literal["data", "children", "existence"]
 
@@ -51,22 +48,20 @@ class Reading(NamedTuple):
     path: str
 
 
-class _Fact(Generic[Value]):
+@dataclass(slots=True)
+class _Fact:
     """What an answer holds, and the transactions since and until which it is known to be true.
 
     ``until`` is None while its watch has told of no change: until the newest answer.
     """
 
-    __slots__ = ("since", "until", "value")
-
-    def __init__(self, value: Value, since: int, until: int | None = None) -> None:
-        self.value: Final = value
-        self.since: Final = since
-        self.until = until
+    value: Any
+    since: int
+    until: int | None = None
 
 
-class Place(ABC, Generic[State]):
-    """A node, or its children, as far as the answers over one connection have told them.
+class Place:
+    """A key, or a folder, as far as the answers over one connection have told it.
 
     Where children change all the time, others change while those that have changed are read, and
     the round may prove no state. Then the next one reads all that have changed since the last
@@ -78,17 +73,17 @@ class Place(ABC, Generic[State]):
         state: the newest state that was proven.
     """
 
-    state: State
+    state: Any
 
-    def __init__(self, path: str, kind: Literal["data", "children"]) -> None:
-        """``kind`` says what of the node counts."""
-        self.path: Final = path
-        self._kind: Final = kind
+    def __init__(self, where: str) -> None:
+        """``where`` ends with a slash for a folder: all keys that have one part more."""
+        self.path: Final = where.rstrip("/") or "/"
+        self._kind: Final[Kind] = "children" if where.endswith("/") else "data"
         #: What is known, by paths: the paths of the children or what the node holds; and what they
         #: hold.
-        self._facts: dict[str, _Fact[Any]] = {}
+        self._facts: dict[str, _Fact] = {}
         #: What to read: it is not known, or has changed since the state that was proven last.
-        self._wanted: dict[str, Kind] = {path: kind}
+        self._wanted: dict[str, Kind] = {self.path: self._kind}
         #: The transactions that the newest answer shows, and the newest state that was proven.
         self._newest = self._proven = 0
 
@@ -153,8 +148,7 @@ class Place(ABC, Generic[State]):
             return
         value: Any = None
         if self._kind == "children":
-            names = self._selected(() if found is None else found[0])
-            value = [f"{path.rstrip('/')}/{name}" for name in names]
+            value = self._selected(() if found is None else found[0])
         # Where the counter of a node's children has reached its end, `pzxid` misses those that are
         # created (`test_spent_counter`). But their own periods begin later.
         since = self._newest if found is None else int(found[1].pzxid)
@@ -173,50 +167,33 @@ class Place(ABC, Generic[State]):
         if self._wanted.pop(child, None) or child in self._facts:
             self._wanted[self.path] = self._kind
 
-    def _held(self, path: str, found: Any) -> _Fact[Any]:
+    def _held(self, path: str, found: Any) -> _Fact:
         data, stat = found
         return _Fact(self._content(path, data, stat), int(stat.mzxid))
 
-    @abstractmethod
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
-        """The names among those of all children that count, in their order."""
+        """The paths of those ``children`` that count, in their order."""
+        return [f"{self.path.rstrip('/')}/{name}" for name in sorted(children)]
 
-    @abstractmethod
     def _content(self, path: str, data: bytes | None, stat: Any) -> Any:
         """What a node is in the state."""
-
-    @abstractmethod
-    def _made(self, contents: dict[str, Any], zxid: int) -> State:
-        """The state that consists of ``contents``, which are in their order."""
-
-
-class DataPlace(Place[Listing]):
-    """A key of data, or a folder: all keys that have one part more."""
-
-    def __init__(self, where: str) -> None:
-        """``where`` ends with a slash for a folder."""
-        super().__init__(where.rstrip("/") or "/", "children" if where.endswith("/") else "data")
-
-    def _selected(self, children: Sequence[str]) -> Sequence[str]:
-        return sorted(children)
-
-    def _content(self, path: str, data: bytes | None, stat: Any) -> VersionedValue | None:
         return stored(data, stat)
 
-    def _made(self, contents: dict[str, VersionedValue | None], zxid: int) -> Listing:
+    def _made(self, contents: dict[str, Any], zxid: int) -> Any:
+        """The state that consists of ``contents``, which are in their order."""
         return Listing({path: value for path, value in contents.items() if value is not None}, zxid)
 
 
-class QueuePlace(Place[Snapshot]):
-    """A queue."""
+class QueuePlace(Place):
+    """A queue: a folder of contenders."""
 
     def __init__(self, queue: str, layout: nodes.Layout) -> None:
-        super().__init__(layout.queue(queue), "children")
+        super().__init__(f"{layout.queue(queue)}/")
         self._queue: Final = queue
         self._layout: Final = layout
 
     def _selected(self, children: Sequence[str]) -> Sequence[str]:
-        return [name for _, name in nodes.ordered_names(children)]
+        return [contender.key for contender in nodes.in_order(self.path, children)]
 
     def _content(self, path: str, data: bytes | None, stat: Any) -> Contender:
         return self._layout.read(nodes.contender(self.path, path.rpartition("/")[2]), data, stat)

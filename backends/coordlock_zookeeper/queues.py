@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -13,14 +13,24 @@ from kazoo.protocol.serialization import GetChildren2, GetData, Sync
 from coordlock.errors import AuthenticationFailed
 from coordlock.model.admission import blockers
 from coordlock.model.claim import Mode
-from coordlock.model.contender import Contender, Snapshot, are_known, is_known
+from coordlock.model.contender import Contender, Snapshot, is_known
 from coordlock.model.names import unescape
 from coordlock.runtime.driver import Steps
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.requests import Answer, Requests
 
-__all__ = ["ChildList", "ChildLists", "QueueReader"]
+__all__ = ["Listed", "QueueReader"]
+
+#: The contenders of a queue in their order, none where it has no node, and the transaction that
+#: last added or removed one.
+Listed = tuple[Sequence[Contender], int]
+
+
+class _Sent(list[Promise[Listed]]):
+    """A list that is under way, and the requests that wait for the next one."""
+
+    answer: Promise[Answer]
 
 
 class QueueReader:
@@ -28,14 +38,17 @@ class QueueReader:
 
     Every method sends what it can before it waits; see `Requests`.
 
-    Attributes:
-        lists: of the queues' nodes.
+    A list of contenders is as long as its queue, so it costs time on the server, the network and
+    here. While one is under way, all further requests for the same queue share the next. So a
+    thousand requests at once cost a few lists, and a request that comes alone is sent at once.
     """
 
     def __init__(self, requests: Requests, layout: nodes.Layout) -> None:
+        self._requests = requests
         self._ask = requests.ask
         self._layout = layout
-        self.lists: Final = ChildLists(requests)
+        # Without a lock: a signal handler that strikes inside of it may wait for the I/O thread.
+        self._under_way: Final[dict[str, _Sent]] = {}  # by the queues' nodes
 
     def read(
         self,
@@ -43,66 +56,60 @@ class QueueReader:
         upto: Contender | None = None,
         *,
         owners: bool = False,
-        is_synced: bool = True,
         conflicting: bool = False,
     ) -> Steps[tuple[Snapshot, ...]]:
         """A snapshot of each of ``queues``, as it is now or later; see `part`.
 
-        A server may lag behind others. Where ``is_synced``, it first catches up.
+        A server may lag behind others. It first catches up, unless contenders before ``upto``, one
+        of this session, are all that matters: a session sees what it wrote itself, so the list can
+        only show some that have left.
         """
         paths = [self._layout.queue(queue) for queue in queues]
-        synced = self._ask(Sync, paths[0]) if is_synced else None
-        listed = [self.lists.ask(path) for path in paths]
+        synced = self._ask(Sync, paths[0]) if owners or upto is None else None
+        listed = [self.listed(path) for path in paths]
         if synced is not None:
             yield synced
         snapshots = []
         for queue, answer in zip(queues, listed, strict=True):
-            child_list = yield answer
-            part = self.part(queue, child_list, upto, owners, conflicting)
+            part = self.part(queue, (yield answer), upto, owners, conflicting)
             snapshots.append((yield from part))
         return tuple(snapshots)
 
-    def joined(self, queue: str, child_list: ChildList, me: Contender) -> Steps[Snapshot]:
+    def joined(self, queue: str, listed: Listed, me: Contender) -> Steps[Snapshot]:
         """The snapshot of ``queue`` for ``me``, a contender that was just created."""
-        snapshot = yield from self.part(queue, child_list, me)
-        can_share = isinstance(me.claim, Mode) and me.claim is not Mode.NL
-        if not (snapshot.omitted and can_share) or blockers(snapshot, me):
+        snapshot = yield from self.part(queue, listed, me)
+        if not (snapshot.omitted and isinstance(me.claim, Mode)) or blockers(snapshot, me):
             return snapshot
         # The nearest shares. The list tells of all the others, too.
-        ahead, _ = nodes.nearest(child_list.path, child_list.positions, me, conflicting=True)
+        ahead, _ = nodes.nearest(listed[0], me, conflicting=True)
         return replace(snapshot, omitted=0) if ahead == (me,) else snapshot
 
     def part(
         self,
         queue: str,
-        child_list: ChildList,
+        listed: Listed,
         upto: Contender | None,
         owners: bool = False,
         conflicting: bool = False,
     ) -> Steps[Snapshot]:
-        """The snapshot of ``queue`` that ``child_list`` shows, up to ``upto``.
+        """The snapshot of ``queue`` as it is ``listed``, up to ``upto``.
 
         Nodes are read where the names do not tell enough: for owners, and for convertible claims.
         Contenders that have left meanwhile are left out.
         """
-        contenders, omitted = nodes.nearest(
-            child_list.path, child_list.positions, upto, conflicting=conflicting
-        )
-        if owners or not are_known(contenders):
-            answers = [
-                self._ask(GetData, contender.key, None)
-                if owners or not is_known(contender)
-                else None
-                for contender in contenders
-            ]
-            complete = []
-            for contender, answer in zip(contenders, answers, strict=True):
-                if answer is None:
-                    complete.append(contender)
-                elif (found := (yield answer)[0]) is not None:
-                    complete.append(self._layout.read(contender, *found))
-            contenders = tuple(complete)
-        return Snapshot(queue, contenders, child_list.zxid, omitted)
+        contenders, omitted = nodes.nearest(listed[0], upto, conflicting=conflicting)
+        asked = {
+            contender: self._ask(GetData, contender.key, None)
+            for contender in contenders
+            if owners or not is_known(contender)
+        }
+        complete = []
+        for contender in contenders:
+            if contender not in asked:
+                complete.append(contender)
+            elif (found := (yield asked[contender])[0]) is not None:
+                complete.append(self._layout.read(contender, *found))
+        return Snapshot(queue, tuple(complete), listed[1], omitted)
 
     def names(self) -> Steps[list[str]]:
         """See `Backend.queues`. Two round trips: a queue's node stays when its contenders leave."""
@@ -112,72 +119,24 @@ class QueueReader:
         yield synced
         found, _ = yield listed
         asked = [
-            (name, self._ask(GetChildren2, f"{root}/{child}", None))
+            (name, self.listed(f"{root}/{child}"))
             for child in ([] if found is None else found[0])
             if (name := unescape(child)) is not None
         ]
         names = []
         for name, answer in asked:
             try:
-                found, _ = yield answer
+                contenders, _ = yield answer
             except AuthenticationFailed:
                 names.append(name)  # it may have contenders
             else:
-                if found is not None and any(map(_is_contender, found[0])):
+                if contenders:
                     names.append(name)
         return names
 
-
-def _is_contender(child: str) -> bool:
-    return nodes.sequence_of(child) is not None
-
-
-@dataclass(frozen=True)
-class ChildList:
-    """The children of a queue's node at one moment.
-
-    Attributes:
-        path: the node's.
-        children: their names, in no order.
-        positions: the contenders among them, in order.
-        zxid: the transaction that last added or removed one.
-        exists: whether there is such a node.
-    """
-
-    path: str
-    children: Sequence[str]
-    positions: list[tuple[int, str]]
-    zxid: int
-    exists: bool = True
-
-    @classmethod
-    def of(cls, path: str, children: Sequence[str], zxid: int, *, exists: bool = True) -> ChildList:
-        """The list that consists of ``children``."""
-        return cls(path, children, nodes.ordered_names(children), zxid, exists)
-
-
-class _Sent(list[Promise[ChildList]]):
-    """A list that is under way, and the requests that wait for the next one."""
-
-    answer: Promise[Answer]
-
-
-class ChildLists:
-    """The lists that one session asks for.
-
-    A list is as long as its queue, so it costs time on the server, the network and here. While one
-    is under way, all further requests for the same queue share the next. So a thousand requests at
-    once cost a few lists, and a request that comes alone is sent at once.
-    """
-
-    def __init__(self, requests: Requests) -> None:
-        self._requests = requests
-        # Without a lock: a signal handler that strikes inside of it may wait for the I/O thread.
-        self._under_way: Final[dict[str, _Sent]] = {}  # by the queues' nodes
-
-    def ask(self, parent: str) -> Promise[ChildList]:
-        """The children of ``parent``, by a list that is sent now or later, not earlier."""
-        promise: Promise[ChildList] = Promise()
+    def listed(self, parent: str) -> Promise[Listed]:
+        """The contenders below ``parent``, by a list that is sent now or later, not earlier."""
+        promise: Promise[Listed] = Promise()
         if (sent := self._under_way.get(parent)) is not None:
             sent.append(promise)
             if not sent.answer.done():
@@ -186,7 +145,7 @@ class ChildLists:
         self._send(parent, [promise])
         return promise
 
-    def _send(self, parent: str, wanted: Sequence[Promise[ChildList]]) -> None:
+    def _send(self, parent: str, wanted: Sequence[Promise[Listed]]) -> None:
         sent = _Sent()
         request = self._requests.made(GetChildren2, parent, None)
         sent.answer = self._requests.send(request, partial(self._answered, parent, wanted, sent))
@@ -199,7 +158,7 @@ class ChildLists:
     def _answered(
         self,
         parent: str,
-        wanted: Sequence[Promise[ChildList]],
+        wanted: Sequence[Promise[Listed]],
         sent: _Sent,
         answer: Promise[Answer],
     ) -> None:
@@ -212,6 +171,6 @@ class ChildLists:
             return
         found, zxid = answer.result()
         children, zxid = ((), zxid) if found is None else (found[0], found[1].pzxid)
-        child_list = ChildList.of(parent, children, zxid, exists=found is not None)
+        listed = nodes.in_order(parent, children), zxid
         for promise in wanted:
-            promise.resolve(child_list)
+            promise.resolve(listed)

@@ -13,7 +13,7 @@ from coordlock.errors import TooLarge
 from coordlock.runtime.promise import Promise
 from coordlock_zookeeper.errors import SERVICE, translate
 
-__all__ = ["EPHEMERAL", "SEQUENTIAL", "Answer", "CreateContainer", "Requests", "above"]
+__all__ = ["EPHEMERAL", "SEQUENTIAL", "Answer", "CreateContainer", "Requests"]
 
 #: Flags of a node that is made. kazoo has no names for them.
 EPHEMERAL: Final = 1
@@ -123,12 +123,12 @@ class _Reply:
             self._promise.fail(translate(error, _decisive(self._request)))
 
 
-def above(path: str) -> str:
-    """The node above ``path``: its ACL decides on creating and deleting that."""
-    return path.rpartition("/")[0] or "/"
-
-
 def _decisive(request: Any) -> str:
-    """The node whose ACL decides on ``request``; empty for what concerns several."""
+    """The node whose ACL decides on ``request``; empty for what concerns several.
+
+    A node is made and deleted by the ACL of the node above it.
+    """
     path: str = getattr(request, "path", "")
-    return above(path) if isinstance(request, (Create, Create2, Delete)) else path
+    return (
+        path.rpartition("/")[0] or "/" if isinstance(request, (Create, Create2, Delete)) else path
+    )

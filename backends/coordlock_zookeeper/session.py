@@ -8,7 +8,6 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any, Final, Protocol, TypeVar
 
-from kazoo.exceptions import KazooException
 from kazoo.protocol.serialization import Sync
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.security import OPEN_ACL_UNSAFE
@@ -31,7 +30,6 @@ __all__ = ["SessionClient", "ZookeeperSession", "in_doubt"]
 T = TypeVar("T")
 
 _BROKEN: Final = "the connection was lost"
-_ENDED: Final = "the session ended while it was opened"
 
 
 class SessionClient(Protocol):
@@ -45,8 +43,9 @@ class SessionClient(Protocol):
     def start(self, connected: Callable[[], None], failed: Callable[[str], None]) -> None:
         """Connect, without blocking.
 
-        ``connected`` is called once, from any thread, when there is a session and `ttl` is known.
-        ``failed`` is called, perhaps repeatedly, with the reason why a round of attempts failed.
+        ``connected`` is called once, when there is a session and `ttl` is known. ``failed`` is
+        called, perhaps repeatedly, with the reason why a round of attempts failed. Both are called
+        from other threads.
         """
 
     def call(self, request: Any, answer: Any) -> None:
@@ -59,7 +58,11 @@ class SessionClient(Protocol):
         """A moment before the leader last heard of a session that has just been opened."""
 
     def crash(self) -> BaseException | None:
-        """The error of which the client's I/O thread died, which kazoo only logs."""
+        """The error of which the client's I/O thread died, which kazoo only logs; None if unknown.
+
+        A given client logs where the application has told it to.
+        """
+        return None
 
     def stop(self) -> None:
         """End the session and the connection, if they are our own. Blocks for a bounded time."""
@@ -72,7 +75,7 @@ class ZookeeperSession:
     """A session and the requests that belong to it.
 
     kazoo reports its states and answers requests on its I/O thread, which may not wait here: the
-    lock is held for moments, and never while something outside is called.
+    lock is held for moments, and never while something outside is called but the client's start.
 
     Args:
         acl: of the nodes that are made; None for the client's own.
@@ -88,6 +91,8 @@ class ZookeeperSession:
         has_ended: whether it has ended; then the client sends no more requests in it.
     """
 
+    _lifetime: Lifetime
+
     def __init__(
         self,
         session_client: SessionClient,
@@ -102,7 +107,6 @@ class ZookeeperSession:
         self.watches: Final = Watches(self.requests)
         self.data: Final = Data(self.requests, acl or self.client.default_acl or OPEN_ACL_UNSAFE)
         self.number = 0
-        self._lifetime = Lifetime(born=0.0)
         self.has_ended = False
         self._session_client = session_client
         self._listener = listener
@@ -113,15 +117,14 @@ class ZookeeperSession:
         self._pending: set[Promise[Any]] = set()
 
     def open(self) -> None:
-        """Connect; `opened` tells how it went."""
-        self.client.add_listener(self._changed)
+        """Connect, unless the session has ended; `opened` tells how it went."""
         try:
-            self._session_client.start(self._greet, self._unreachable)
+            with self._lock:  # who ends it stops the client that was started, or none is started
+                if not self.has_ended:
+                    self.client.add_listener(self._changed)
+                    self._session_client.start(self._greet, self._unreachable)
         except RuntimeError as error:  # the interpreter is exiting, and starts no threads any more
             self.end(BackendUnavailable(SERVICE, str(error)))
-        if self.has_ended:  # perhaps before the client was started
-            self.client.remove_listener(self._changed)
-            self._stop()
 
     @property
     def _is_live(self) -> bool:
@@ -153,17 +156,7 @@ class ZookeeperSession:
                 refusal = SessionLost(SERVICE, "the client was closed")
             return failed(copy(refusal))  # each is raised, and collects tracebacks
         promise.add_done_callback(self._pending.discard)
-
-        def finish(outcome: Promise[T]) -> None:
-            error = outcome.exception()
-            if error is not None:
-                # Others are of a signal handler, which struck here: its caller gets it as it is.
-                is_of_service = isinstance(error, KazooException | OSError)
-                promise.fail(translate(error) if is_of_service else error)
-            else:
-                promise.resolve(outcome.result())
-
-        run_in_background(steps()).add_done_callback(finish)
+        run_in_background(steps()).add_done_callback(promise.follow)
         return promise
 
     def end(self, error: BackendError) -> None:
@@ -175,30 +168,24 @@ class ZookeeperSession:
             if self.has_ended:
                 return
             self.has_ended = True
+            if isinstance(error, SessionLost) and not self._is_open:
+                # It was never in use, so it is not lost; opening may be tried again.
+                error = BackendUnavailable(SERVICE, error.reason)
             self._refusal = error
             pending = self._pending.copy()
         self.client.remove_listener(self._changed)
         self.watches.close()
-        self._stop()
+        stopped = in_thread("coordlock-zookeeper-stop", self._session_client.stop)
+        stopped.add_done_callback(self.stopped.follow)
         self.opened.fail(error)
         for promise in pending:
             promise.fail(copy(error))
-
-    def _stop(self) -> None:
-        if self._session_client.shared:
-            self.stopped.resolve(None)
-        else:
-            stopped = in_thread("coordlock-zookeeper-stop", self._session_client.stop)
-            stopped.add_done_callback(self.stopped.follow)
 
     def _changed(self, state: str) -> None:
         # Called on kazoo's I/O thread. Between two sessions of a client it always comes as LOST.
         live = self._is_live
         if state == KazooState.LOST:
             error = self._why_lost()
-            if not live and isinstance(error, SessionLost):
-                # It was never in use, so it is not lost; opening may be tried again.
-                error = BackendUnavailable(SERVICE, error.reason)
             self.end(error)
             if live:
                 self._listener.lost(error.reason)
@@ -246,10 +233,7 @@ class ZookeeperSession:
         self.requests.send(self.requests.made(Sync, "/"), self._greeted)
 
     def _greeted(self, answer: Promise[Any]) -> None:
-        error = answer.exception()
-        if error is not None:
-            if not isinstance(error, BackendError) or isinstance(error, SessionLost):
-                error = BackendUnavailable(SERVICE, _ENDED)
+        if isinstance(error := answer.exception(), BackendError):
             self.end(error)
             return
         THREAD.must_not_wait = True  # kazoo's thread for answers; also a given client's
@@ -259,7 +243,7 @@ class ZookeeperSession:
             self._is_open = self._current_number() == self.number
         if not self._is_open:
             # The connection has gone, or the given client has started another session.
-            self.end(BackendUnavailable(SERVICE, _ENDED))
+            self.end(BackendUnavailable(SERVICE, "the session ended while it was opened"))
             return
         ttl, shared = self.ttl(), self._session_client.shared
         self.opened.resolve(

@@ -25,23 +25,24 @@ class _WatchedNode(Watched):
 
     Attributes:
         path: the znode's.
-        is_set: whether the client has asked for the watch on this connection without a refusal.
-        is_certain: whether the server has confirmed it: see `Watches`.
+        is_certain: whether the server has confirmed the watch: see `Watches`.
     """
 
-    __slots__ = ("is_certain", "is_set", "path")
+    __slots__ = ("is_certain", "path")
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
         self.path = path
-        self.is_set = self.is_certain = False
+        self.is_certain = False
 
 
 class Watches:
     """The watches of one session.
 
-    When the connection breaks, the server and kazoo forget all watches; `rearm` sets them again on
-    the next connection.
+    The first caller that waits for a path asks for its watch. Each heartbeat asks for those that
+    the server has not confirmed: a signal handler may have struck the caller, or the server may
+    have refused. When the connection breaks, the server and kazoo forget all watches; `rearm` sets
+    them again on the next connection.
 
     Departures are reported in the order in which they happen, as far as the server has the watches.
     A departure that an answer shows is reported behind the events that came before the answer.
@@ -79,11 +80,10 @@ class Watches:
         with self._lock:
             if self._is_closed:
                 return lambda: None
-            node, cancel = self._table.add(_WatchedNode(path), on_departure, waiters, version)
-            # Without a connection `rearm` will ask.
-            is_asked = (version > 0 or not node.is_set) and self._requests.are_possible
-            node.is_set |= is_asked
-        if is_asked:
+            wanted = _WatchedNode(path)
+            node, cancel = self._table.add(wanted, on_departure, waiters, version)
+        # Without a connection `rearm` will ask.
+        if (version or node is wanted) and self._requests.are_possible:
             self._ask(node)
         return cancel
 
@@ -102,18 +102,16 @@ class Watches:
             self.known_first.add(path)
 
     def rearm(self, *, missing: bool = False) -> None:
-        """Ask for all watches, or only for those ``missing`` because the server was not asked."""
+        """Ask for all watches, or only for those ``missing`` that are not certain."""
         with self._lock:
             watched = self._table.watched.values()
-            asked = [node for node in watched if not (missing and node.is_set)]
+            asked = [node for node in watched if not (missing and node.is_certain)]
             # Doubt all before asking for the first. The connection may break in between, and then
             # what the first answer shows is reported while the others are not set.
             for node in asked:
-                node.is_certain = node.is_set = False
+                node.is_certain = False
         for node in asked:
-            # When the connection has gone again, the next one asks.
-            node.is_set = self._requests.are_possible
-            if node.is_set:
+            if self._requests.are_possible:  # else the next connection asks
                 self._ask(node)
 
     def close(self) -> None:
@@ -127,20 +125,16 @@ class Watches:
         # always the same bound method: kazoo and the server keep equal watches of a path once.
         # kazoo cannot take a watch back: it fires some day, and calls nothing.
         node.is_certain = False
-        try:
-            request = self._requests.made(GetData, node.path, self._fired)
-            self._requests.send(request, partial(self._answered, node))
-        except BaseException:  # Ctrl-C, in the thread of one caller: others may wait, too
-            node.is_set = False
-            raise
+        request = self._requests.made(GetData, node.path, self._fired)
+        self._requests.send(request, partial(self._answered, node))
 
     def _answered(self, node: _WatchedNode, answer: Promise[Answer]) -> None:
         if answer.exception() is not None:
             # The next heartbeat or the next connection asks again. Of a node that this client may
             # not read, the server sends no events (CVE-2024-23944), but it answers whether it has
             # gone: so each heartbeat asks.
-            node.is_set = False
-        elif (found := answer.result()[0]) is None:
+            return
+        if (found := answer.result()[0]) is None:
             self._requests.after_events(self._departed, node.path)
         else:
             node.is_certain = True

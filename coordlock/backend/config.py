@@ -38,8 +38,6 @@ Target = str | Mapping[str, Any] | Settings | None
 
 #: The keys of a mapping that have a part of the URL of their own.
 _IN_URL: Final = ("url", "backend", "hosts", "root", "username", "password")
-#: The keys of a mapping beside the options.
-_PLACE: Final = (*_IN_URL, "password_file")
 #: Of these, the ones that name the backend.
 _CHOICE: Final = ("url", "backend")
 #: For each reach that can be required, a service that has it.
@@ -81,30 +79,16 @@ def settings_from_env(prefix: str) -> Settings:
         raise ConfigurationError(
             f"prefix {prefix!r} also matches variables of coordlock itself: use one of your own"
         )
-    names = sorted(name for name in os.environ if name.startswith(prefix))
-    given = {name.removeprefix(prefix): variable(name, os.environ) for name in names}
-    choice = {key: given[key.upper()] for key in _CHOICE if key.upper() in given}
+    names = [name for name in os.environ if name.startswith(prefix)]
+    given = {name.removeprefix(prefix).lower(): variable(name) for name in names}
+    choice = [key for key in _CHOICE if key in given]
     if not choice:
         raise ConfigurationError(f"neither {prefix}URL nor {prefix}BACKEND is set")
     try:
-        backend = backend_for_scheme(
-            str(choice.get("backend") or _parse_url(choice["url"])["backend"])
-        )
-        keys = {option.name for option in (*COMMON_OPTIONS, *backend.options)}
-        keys |= {f"{option.name}_file" for option in backend.options if option.secret}
-        accepted = {key.upper(): key for key in (*keys, *_PLACE)}
-        for name in given:
-            if name not in accepted:
-                raise ConfigurationError(
-                    f"{prefix}{name} is not an option of {backend.scheme}://; "
-                    f"accepted are: {', '.join(prefix + option for option in sorted(accepted))}"
-                )
-        settings = _from_mapping({accepted[name]: value for name, value in given.items()})
+        settings = _from_mapping(given)
     except ConfigurationError as error:
-        if type(error) is not ConfigurationError:
-            raise
         raise ConfigurationError(f"variables {prefix}*: {error.problem}") from None
-    return replace(settings, origin=prefix + next(iter(choice)).upper())
+    return replace(settings, origin=prefix + choice[0].upper())
 
 
 def warn_unless_chosen(settings: Settings, warn: Callable[[str], object]) -> None:
@@ -118,10 +102,12 @@ def warn_unless_chosen(settings: Settings, warn: Callable[[str], object]) -> Non
 
 
 def _settings(target: object, given: dict[str, object]) -> Settings:
+    if target is None and any(key in given for key in _CHOICE):
+        target = {}  # no part of another configuration holds for the service that is given here
     source, origin = find() if target is None else (target, "")
     found: dict[str, Any] = {"url": source} if isinstance(source, str) else _table(source, origin)
     given = {key: _plain(value) for key, value in given.items()}
-    if origin == DEFAULT_ORIGIN and not any(key in given for key in _CHOICE):
+    if origin == DEFAULT_ORIGIN:
         for key in ("hosts", "username", "password", "password_file"):
             if key in given:
                 raise ConfigurationError(f"{key} is given, but no service: give 'url' or 'backend'")
@@ -132,17 +118,16 @@ def _settings(target: object, given: dict[str, object]) -> Settings:
     try:
         settings = _from_mapping(found | given)
     except ConfigurationError as error:
-        if origin in ("", DEFAULT_ORIGIN) or type(error) is not ConfigurationError:
+        if origin in ("", DEFAULT_ORIGIN):
             raise
         raise ConfigurationError(f"{error.problem} (configured by {origin})") from None
-    is_chosen = any(key in given for key in _CHOICE)
-    return replace(settings, origin="" if is_chosen else origin)
+    return replace(settings, origin=origin)
 
 
 def _check_reach(settings: Settings) -> None:
     """Raise `ConfigurationError` for a backend that reaches less far than is asked for."""
     wanted, by = settings.reach, "the option 'reach'"
-    if (value := variable("COORDLOCK_REACH", os.environ)) is not None:
+    if (value := variable("COORDLOCK_REACH")) is not None:
         try:
             demanded: Reach = REACH_OPTION.read(value)
         except ConfigurationError as error:
@@ -187,6 +172,7 @@ def _plain(value: object) -> object:
 
 def _from_mapping(fields: Mapping[str, Any]) -> Settings:
     merged: dict[str, Any] = dict(_parse_url(fields["url"])) if "url" in fields else {}
+    meant = merged.get("backend")
     merged.update((key, value) for key, value in fields.items() if key != "url")
     scheme = _text_of("backend", merged.pop("backend", None))
     if not isinstance(scheme, str) or not scheme:
@@ -194,6 +180,10 @@ def _from_mapping(fields: Mapping[str, Any]) -> Settings:
         if any(isinstance(value, Mapping) for value in fields.values()):
             given += ": give the options themselves, and no table around them"
         raise ConfigurationError(f"neither 'url' nor 'backend' is given, but {given}")
+    if meant not in (None, scheme):
+        raise ConfigurationError(
+            f"'url' names {meant}://, and 'backend' names {scheme!r}: give one of them"
+        )
     backend = backend_for_scheme(scheme)
     secrets = {"password", *(option.name for option in backend.options if option.secret)}
     merged = {

@@ -193,66 +193,31 @@ class Observers:
                 observed.is_live = True
         self.changed(place)
 
-    def changed(self, place: Hashable, change: Callable[[Any], Any] = lambda known: None) -> None:
-        """See to it that ``place`` is read at a moment after this one.
-
-        Unless ``change`` makes what it holds now of what is shown, or the same of what shows it
-        already; None if it is to be read.
-        """
+    def changed(self, place: Hashable) -> None:
+        """See to it that ``place`` is read at a moment after this one."""
         with self._lock:
             observed = self._observed.get(place)
             if observed is None or not observed.is_live:
                 return
-            known, state = observed.view.state, None
-            if known is not None and observed.reading is None:
-                try:
-                    state = change(known)
-                except Exception:
-                    log.exception("a change was not understood, and is read")
-            if state is None:
-                observed.is_wanted = True
-                if observed.reading is not None:
-                    return
-                observed.reading = me = object()
-                reading = self._read(place, observed, me)
-            elif state is known:
+            observed.is_wanted = True
+            if observed.reading is not None:
                 return
-            else:
-                reading = None
-                observed.view = View(state, None)
-        if reading is None:
-            observed.show()
-        else:
-            run_in_background(reading)
+            observed.reading = me = object()
+        run_in_background(self._read(place, observed, me))
 
-    def gap(
-        self,
-        since: float = 0.0,
-        *places: Hashable,
-        is_over: bool = False,
-        is_shown: bool = True,
-    ) -> None:
-        """Changes after ``since`` may be missed, until `live`, or until now if the gap ``is_over``.
-
-        At ``places``, or all. Unless it ``is_shown``, observers learn of it by `tell`.
-        """
+    def gap(self, since: float = 0.0, *, is_over: bool = False) -> None:
+        """Changes after ``since`` may be missed, until `live`, or until now if the gap ``is_over``."""
+        doubtful: list[_Observed] = []
         with self._lock:
             for place, observed in self._observed.items():
-                if not places or place in places:
-                    observed.is_live &= is_over
-                    self._doubt(place, observed, since)
-                    observed.break_off()
-        if is_shown:
-            self.tell()
-        for place in places or self.places():
-            self.changed(place)
-
-    def tell(self) -> None:
-        """Tell all observers what is known."""
-        with self._lock:
-            all_observed = list(self._observed.values())
-        for observed in all_observed:
+                observed.is_live &= is_over
+                self._doubt(place, observed, since)
+                observed.break_off()
+                doubtful.append(observed)
+        for observed in doubtful:
             observed.show()
+        for place in self.places():
+            self.changed(place)
 
     def end(self, error: CoordlockError, *places: Hashable) -> None:
         """End the observations of ``places``, or all. What is observed later begins anew."""

@@ -40,6 +40,7 @@ class OneSession(Generic[S]):
         self._ended: Final = ended
         self._listener: SessionListener | None = None
         self._is_closed = False
+        self._reason = "there is no session"
 
     def begin(self, session: S, listener: SessionListener) -> bool:
         """``session`` is open; False if the client was closed meanwhile."""
@@ -56,6 +57,7 @@ class OneSession(Generic[S]):
         with self._lock:
             self._is_closed |= closes
             session, self.current, self._listener = self.current, None, None
+            self._reason = "there is no session"
             return session
 
     def lose(
@@ -70,6 +72,7 @@ class OneSession(Generic[S]):
             listener = self._listener
             if is_new:
                 self.forget()
+                self._reason = reason
                 self._ended()
         if is_new:
             try:
@@ -85,8 +88,8 @@ class OneSession(Generic[S]):
             self.lose(session, error.reason)
 
     def missing(self) -> SessionLost:
-        """Why a request is not sent while there is no session."""
-        return SessionLost(self._service, "there is no session")
+        """Why a request is not sent while there is no session: how the last one was lost."""
+        return SessionLost(self._service, self._reason)
 
     def suspect(self, reason: str) -> None:
         """The connection is gone; the session may still live."""

@@ -26,7 +26,7 @@ from coordlock.runtime.driver import (
     run_async,
     run_in_background,
 )
-from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith, Resident
+from coordlock.runtime.guards import Resident
 from coordlock.runtime.log import Log
 from coordlock.runtime.recorder import Event, Subscription
 from coordlock.settings import Settings
@@ -73,7 +73,7 @@ def connect_async(
     return Connecting(_engine_of(target, client, options))
 
 
-class Connecting(EnteredByAsyncWith):
+class Connecting:
     """What `connect_async` returns: awaitable, and an async context manager."""
 
     def __init__(self, engine: Engine) -> None:
@@ -199,7 +199,7 @@ class _BaseClient(Resident):
         return f"<{type(self).__name__} {self.settings}{closed}>"
 
 
-class Client(EnteredByWith, _BaseClient, Locks, Recipes):
+class Client(_BaseClient, Locks, Recipes):
     """A connection with its session, which makes locks and recipes.
 
     A context manager that closes it. Usable from any thread. A forked child must connect again: see
@@ -230,7 +230,7 @@ class Client(EnteredByWith, _BaseClient, Locks, Recipes):
         self.close()
 
 
-class AsyncClient(EnteredByAsyncWith, _BaseClient, AsyncLocks, AsyncRecipes):
+class AsyncClient(_BaseClient, AsyncLocks, AsyncRecipes):
     """A connection with its session, for asyncio, which makes locks and recipes.
 
     An async context manager that closes it. Usable from any event loop of the process. A forked
@@ -262,7 +262,7 @@ class AsyncClient(EnteredByAsyncWith, _BaseClient, AsyncLocks, AsyncRecipes):
 
 
 def _engine_of(target: Target, client: object, options: Options) -> Engine:
-    timers = SystemTimers("coordlock-timers")
+    timers = SystemTimers()
     if client is None:
         settings = configure(target, dict(options))
         if target is None:

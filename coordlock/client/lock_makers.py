@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncLocks", "Locks", "Maker"]
 
+T = TypeVar("T")
 LockT = TypeVar("LockT", Lock, AsyncLock)
 ReentrantLockT = TypeVar("ReentrantLockT", "ReentrantLock", "AsyncReentrantLock")
 UpgradeableLockT = TypeVar("UpgradeableLockT", "UpgradeableLock", "AsyncUpgradeableLock")
@@ -35,7 +36,7 @@ class Maker(Resident):
 
     _access: Access
 
-    def _kind(self, sync: type, asynchronous: type) -> Any:
+    def _kind(self, sync: type, asynchronous: type) -> Callable[..., T]:
         """The one of the two that is for this client."""
         raise NotImplementedError
 
@@ -67,8 +68,7 @@ class _Makers(
         Raises `InvalidName` for an empty name or one of more than 255 bytes in UTF-8.
         """
         options = self._options(timeout, label, max_hold)
-        lock: LockT = self._kind(Lock, AsyncLock)(self._access, name, _mode(mode), options)
-        return lock
+        return self._kind(Lock, AsyncLock)(self._access, name, _mode(mode), options)
 
     @overload
     def lock_by(
@@ -123,9 +123,7 @@ class _Makers(
         make = partial(
             self._kind(Lock, AsyncLock), self._access, claim=_mode(mode), options=options
         )
-        keyed: KeyedLockT | SkippingLockT
-        keyed = self._kind(KeyedLock, AsyncKeyedLock)(make, key, on_busy)
-        return keyed
+        return self._kind(KeyedLock, AsyncKeyedLock)(make, key, on_busy)
 
     def read_lock(
         self,
@@ -163,8 +161,7 @@ class _Makers(
         All clients must ask for the same number; otherwise acquiring raises `NameConflict`.
         """
         options = self._options(timeout, label, max_hold)
-        lock: LockT = self._kind(Lock, AsyncLock)(self._access, name, Permit(permits), options)
-        return lock
+        return self._kind(Lock, AsyncLock)(self._access, name, Permit(permits), options)
 
     def reentrant_lock(
         self,
@@ -189,8 +186,7 @@ class _Makers(
 
         options = self._options(timeout, label, max_hold)
         kind = self._kind(ReentrantLock, AsyncReentrantLock)
-        lock: ReentrantLockT = kind(self._access, name, _mode(mode), options, owner)
-        return lock
+        return kind(self._access, name, _mode(mode), options, owner)
 
     def upgradeable_lock(
         self,
@@ -212,9 +208,7 @@ class _Makers(
         from coordlock.locks.upgradeable import AsyncUpgradeableLock, UpgradeableLock
 
         options = self._options(timeout, label, max_hold)
-        kind = self._kind(UpgradeableLock, AsyncUpgradeableLock)
-        lock: UpgradeableLockT = kind(self._access, name, options)
-        return lock
+        return self._kind(UpgradeableLock, AsyncUpgradeableLock)(self._access, name, options)
 
     def multi_lock(
         self,
@@ -240,8 +234,7 @@ class _Makers(
 
         claims = claims_of(self._access, locks, _mode(mode))
         options = self._options(timeout, label, max_hold)
-        lock: MultiLockT = self._kind(MultiLock, AsyncMultiLock)(self._access, claims, options)
-        return lock
+        return self._kind(MultiLock, AsyncMultiLock)(self._access, claims, options)
 
     def tree_lock(
         self,
@@ -266,10 +259,7 @@ class _Makers(
 
         claims = claims_of_path(path, _mode(mode))
         options = self._options(timeout, label, max_hold)
-        lock: MultiLockT = self._kind(MultiLock, AsyncMultiLock)(
-            self._access, claims, options, path
-        )
-        return lock
+        return self._kind(MultiLock, AsyncMultiLock)(self._access, claims, options, path)
 
 
 def _mode(mode: Mode) -> Mode:

@@ -80,10 +80,7 @@ class _Makers(
         """
         from coordlock.recipes.election import AsyncElection, Election
 
-        made: ElectionT = self._kind(Election, AsyncElection)(
-            self._access, name, value, timeout, max_hold
-        )
-        return made
+        return self._kind(Election, AsyncElection)(self._access, name, value, timeout, max_hold)
 
     def group(self, name: str, *, label: str | None = None) -> GroupT:
         """The group ``name``, whose members each publish a value. Nothing is sent yet.
@@ -94,8 +91,7 @@ class _Makers(
         """
         from coordlock.recipes.group import AsyncGroup, Group
 
-        made: GroupT = self._kind(Group, AsyncGroup)(self._access, name, label)
-        return made
+        return self._kind(Group, AsyncGroup)(self._access, name, label)
 
     def work_queue(
         self,
@@ -124,7 +120,7 @@ class _Makers(
         """
         from coordlock.work.queue import AsyncWorkQueue, WorkQueue
 
-        made: WorkQueueT = self._kind(WorkQueue, AsyncWorkQueue)(
+        return self._kind(WorkQueue, AsyncWorkQueue)(
             self._access,
             name,
             max_depth=max_depth,
@@ -135,7 +131,6 @@ class _Makers(
             max_hold=max_hold,
             label=label,
         )
-        return made
 
     def job(
         self,
@@ -169,7 +164,7 @@ class _Makers(
         """
         from coordlock.jobs.job import AsyncJob, Job
 
-        made: JobT = self._kind(Job, AsyncJob)(
+        return self._kind(Job, AsyncJob)(
             self._access,
             name,
             policy=policy,
@@ -182,7 +177,6 @@ class _Makers(
             max_hold=max_hold,
             label=label,
         )
-        return made
 
     def value(self, key: str) -> ValueT:
         """The value that is kept under ``key``, an absolute path. Nothing is sent yet.
@@ -192,8 +186,7 @@ class _Makers(
         """
         from coordlock.recipes.value import AsyncValue, Value
 
-        made: ValueT = self._kind(Value, AsyncValue)(self._access, key)
-        return made
+        return self._kind(Value, AsyncValue)(self._access, key)
 
     def values(self, folder: str) -> ValuesT:
         """All values directly in a folder, an absolute path. Nothing is sent yet.
@@ -202,8 +195,7 @@ class _Makers(
         """
         from coordlock.recipes.values import AsyncValues, Values
 
-        made: ValuesT = self._kind(Values, AsyncValues)(self._access, folder)
-        return made
+        return self._kind(Values, AsyncValues)(self._access, folder)
 
     def transaction(self) -> TransactionT:
         """Writes of several keys that the service makes all at once, or none of them.
@@ -219,10 +211,7 @@ class _Makers(
         from coordlock.records.transaction import AsyncTransaction, Transaction, root_of
 
         root = root_of(self._access.engine)
-        made: TransactionT = self._kind(Transaction, AsyncTransaction)(
-            root, (), partial(send, self._access)
-        )
-        return made
+        return self._kind(Transaction, AsyncTransaction)(root, (), partial(send, self._access))
 
     def counter(self, name: str) -> CounterT:
         """The counter ``name``, 0 at first. Nothing is sent yet.
@@ -231,8 +220,7 @@ class _Makers(
         """
         from coordlock.recipes.counter import AsyncCounter, Counter
 
-        made: CounterT = self._kind(Counter, AsyncCounter)(self._access, name)
-        return made
+        return self._kind(Counter, AsyncCounter)(self._access, name)
 
     def latch(self, name: str, count: int) -> LatchT:
         """The latch ``name``, which opens for good once it is counted down ``count`` times.
@@ -242,15 +230,13 @@ class _Makers(
         """
         from coordlock.recipes.latch import AsyncLatch, Latch
 
-        made: LatchT = self._kind(Latch, AsyncLatch)(self._access, name, count)
-        return made
+        return self._kind(Latch, AsyncLatch)(self._access, name, count)
 
     def gate(self, name: str) -> GateT:
         """The gate ``name``, open at first. Nothing is sent yet. Raises what `counter` raises."""
         from coordlock.recipes.gate import AsyncGate, Gate
 
-        made: GateT = self._kind(Gate, AsyncGate)(self._access, name)
-        return made
+        return self._kind(Gate, AsyncGate)(self._access, name)
 
     def barrier(self, name: str, parties: int) -> BarrierT:
         """The barrier ``name``, at which ``parties`` wait for each other, again and again.
@@ -262,8 +248,7 @@ class _Makers(
         """
         from coordlock.recipes.barrier import AsyncBarrier, Barrier
 
-        made: BarrierT = self._kind(Barrier, AsyncBarrier)(self._access, name, parties)
-        return made
+        return self._kind(Barrier, AsyncBarrier)(self._access, name, parties)
 
     def double_barrier(
         self, name: str, parties: int, *, timeout: Timeout = DEFAULT
@@ -275,10 +260,7 @@ class _Makers(
         """
         from coordlock.recipes.double_barrier import AsyncDoubleBarrier, DoubleBarrier
 
-        made: DoubleBarrierT = self._kind(DoubleBarrier, AsyncDoubleBarrier)(
-            self._access, name, parties, timeout
-        )
-        return made
+        return self._kind(DoubleBarrier, AsyncDoubleBarrier)(self._access, name, parties, timeout)
 
 
 class Recipes(

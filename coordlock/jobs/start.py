@@ -10,7 +10,7 @@ from coordlock.errors import LockLost
 from coordlock.jobs.run import AsyncJobRun, JobRun
 from coordlock.jobs.slots import shown
 from coordlock.runtime.driver import Steps, run, run_async
-from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith, Resident
+from coordlock.runtime.guards import Resident
 
 __all__ = ["AsyncStart", "Start"]
 
@@ -39,7 +39,7 @@ class _BaseStart(Resident, Generic[R]):
         return f"<{type(self).__name__} of slot {shown(self._slot)}, {self._job!r}>"
 
 
-class Start(EnteredByWith, _BaseStart[JobRun]):
+class Start(_BaseStart[JobRun]):
     """Begins a run as it is entered, and records its end as it is left."""
 
     def __enter__(self) -> JobRun:
@@ -62,7 +62,7 @@ class Start(EnteredByWith, _BaseStart[JobRun]):
         self._run._left(body)
 
 
-class AsyncStart(EnteredByAsyncWith, _BaseStart[AsyncJobRun]):
+class AsyncStart(_BaseStart[AsyncJobRun]):
     """Begins a run as it is entered, and records its end as it is left.
 
     The body is cancelled when the lock is lost. The lock is held until the body has ended.

@@ -71,7 +71,7 @@ class Engine:
         self._given: Final = given
         self.backend: Final = backend
         self.settings: Final = settings
-        self.timers: Final = timers or SystemTimers("coordlock-timers")
+        self.timers: Final = timers or SystemTimers()
         self.clock: Final = self.timers.clock
         #: Runs the user's callbacks, so that no thread of ours ever does.
         self.callbacks: Final = Worker("coordlock-callbacks", is_slow=True)
@@ -222,7 +222,7 @@ class Engine:
         """
         found: list[Ticket] = []
         for engine in engines():
-            if (held := engine.tickets.held_by(caller, queue)) and engine.is_of(self):
+            if (held := engine.tickets.held(queue, caller)) and engine.is_of(self):
                 found += held
         return found
 

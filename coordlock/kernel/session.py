@@ -28,8 +28,6 @@ log = Log("coordlock")
 _BEATS_PER_TTL: Final = 3
 #: And this often after one has failed.
 _RETRIES_PER_TTL: Final = 10
-#: Probes are sent so far apart at least: many contenders may be removed at once.
-_PROBE_GAP_S: Final = 0.1
 #: A connection that breaks is often back within this time: until then, that is no outage.
 _RECONNECT_S: Final = 1.0
 
@@ -96,9 +94,8 @@ class Session:
     deadline: float = math.inf
     _end: CoordlockError | None = None
     _is_reported: bool = False
-    #: The probe that is yet to be sent, and when the one before was.
+    #: The probe that is yet to be sent.
     _probe: Promise[float] | None = None
-    _probed: float = -math.inf
     _next_beat: Timer | None = None
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -183,25 +180,19 @@ class Session:
         return answer
 
     def probe(self) -> Promise[float]:
-        """The answer to a heartbeat that is sent after this call, one for all that ask for it.
+        """The answer to a heartbeat that is sent after this call, one for all that ask until then.
 
         It shows whether the session is gone, where the service has removed a contender.
         """
         with self._lock:
-            if self._probe is not None and not self._probe.done():
-                return self._probe
-            probe: Promise[float] = Promise()
-            when = max(self._timers.clock.now(), self._probed + _PROBE_GAP_S)
-            try:
-                self._timers.call_at(when, partial(self._send_probe, probe))
-                self._probe = probe
-            except ClientClosed as error:
-                probe.fail(error)
+            if (probe := self._probe) is None:
+                probe = self._probe = Promise()
+                soon(self._timers, partial(self._send_probe, probe))
             return probe
 
     def _send_probe(self, probe: Promise[float]) -> None:
         with self._lock:
-            self._probe, self._probed = None, self._timers.clock.now()
+            self._probe = None
         self.beat().add_done_callback(probe.follow)
 
     def end(self, error: CoordlockError) -> None:

@@ -15,7 +15,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import partial
@@ -91,8 +91,6 @@ class Tickets:
     ) -> None:
         """Grant ``ticket`` to ``caller``: see `Ticket.grant`. It is noted until it is gone."""
         ticket.caller = caller
-        if len(ticket.entries) > 1:
-            ticket.end.add_done_callback(partial(self._fall_together, ticket))
         with self.lock:
             if ticket.entries[0].id in self._by_id:  # else the client has been closed
                 self._granted.setdefault(caller, {})[ticket] = None
@@ -120,24 +118,16 @@ class Tickets:
         """The ticket of ``contender``, if it is one of this client's own and not gone for good."""
         return self._by_id.get(contender.id)
 
-    def held(self, queue: str) -> list[Ticket]:
-        """The grants of ``queue`` that are neither lost nor released, the oldest first.
+    def held(self, queue: str | None, caller: Caller | None = None) -> list[Ticket]:
+        """The grants of ``queue``, of ``caller``, or of both, the oldest first.
 
-        Looks at the clock.
-        """
-        with self.lock:
-            granted = list(self._granted.get(queue, ()))
-        return [ticket for ticket in granted if ticket.lost is None and not ticket.is_leaving]
-
-    def held_by(self, caller: Caller, queue: str | None = None) -> list[Ticket]:
-        """What ``caller`` was granted and holds; of ``queue``, if that is given.
-
-        Without what is lost or being withdrawn: that leaves its queue whatever the caller does.
+        Without those that are lost or released, which leave whatever their callers do. Looks at the
+        clock.
         """
         with self.lock:
             granted = list(self._granted.get(queue or caller, ()))
-        own = [ticket for ticket in granted if ticket.caller == caller]
-        return [ticket for ticket in own if not ticket.is_leaving and not ticket.end.done()]
+        granted = [ticket for ticket in granted if caller in (None, ticket.caller)]
+        return [ticket for ticket in granted if ticket.lost is None and not ticket.is_leaving]
 
     # What follows a loss
 
@@ -155,7 +145,6 @@ class Tickets:
         held = sum(map(is_held, theirs))
         text = "%s: %s; it had %d grants and %d waits"
         log.warning(text, self._service, error, held, len(theirs) - held)
-        self._withdraw_after(self.loss_grace(session), lost)
 
     def loss_grace(self, session: Session) -> float:
         """Seconds for which the holders in ``session`` are given notice of its end.
@@ -178,18 +167,23 @@ class Tickets:
             return
         reason = f"it was held for {seconds:g} s, the limit set by max_hold or extend()"
         token = ticket.contenders[0].token or 0
-        lost = LockLost(ticket.name, token, reason, kind=ticket.kind)
-        ticket.lose(lost)
-        self._withdraw_after(_LOSS_GRACE_S, [ticket])
+        ticket.lose(LockLost(ticket.name, token, reason, kind=ticket.kind))
 
-    def _fall_together(self, ticket: Ticket, end: Promise[CoordlockError | None]) -> None:
-        if end.result() is not None:
-            self._withdraw_after(_LOSS_GRACE_S, [ticket])
-
-    def _withdraw_after(self, seconds: float, lost: Sequence[Ticket]) -> None:
-        """Withdraw the ``lost`` tickets, whose holders have ``seconds`` to react to the loss."""
+    def lost(self, ticket: Ticket, error: CoordlockError) -> None:
+        """``ticket`` is lost with ``error``: withdraw it soon, and log it if it was held."""
+        if ticket.recording is not None:
+            ticket.recording.lost(ticket, error)
+        if isinstance(error, ClientClosed):
+            return  # the close withdraws it
         with suppress(ClientClosed):
-            self._timers.call_at(self._timers.clock.now() + seconds, partial(_withdraw, lost))
+            when = self._timers.clock.now() + _LOSS_GRACE_S
+            self._timers.call_at(when, partial(_withdraw, ticket))
+        # An idle worker of a work queue has lost nothing; a `LockLost` ends what is at work.
+        if ticket.granted_at is not None and (is_held(ticket) or isinstance(error, LockLost)):
+            if isinstance(error, SessionLost):
+                ticket.session.losses += 1
+            if ticket.session.losses <= _MOST_LINES:
+                _log_loss(ticket, error)
 
     # The sweep
 
@@ -217,19 +211,6 @@ class Tickets:
         if self._by_id and self._timer is None:
             self._sweep_later()
 
-    def lost(self, ticket: Ticket, error: CoordlockError) -> None:
-        """``ticket`` is lost with ``error``: log and record it, if it was held."""
-        if ticket.recording is not None:
-            ticket.recording.lost(ticket, error)
-        if ticket.granted_at is None or isinstance(error, ClientClosed):
-            return
-        # An idle worker of a work queue has lost nothing; a `LockLost` ends what is at work.
-        if is_held(ticket) or isinstance(error, LockLost):
-            if isinstance(error, SessionLost):
-                ticket.session.losses += 1
-            if ticket.session.losses <= _MOST_LINES:
-                _log_loss(ticket, error)
-
     def _log_long_wait(self, ticket: Ticket) -> None:
         if ticket.blocker is None or ticket.waits_since is None or ticket.is_leaving:
             return
@@ -255,10 +236,9 @@ class Tickets:
             log.warning("the service removes contenders again")
 
 
-def _withdraw(tickets: Iterable[Ticket]) -> None:
-    for ticket in tickets:
-        if ticket.contenders:
-            ticket.withdraw()  # else it is being sent, and its sender withdraws it
+def _withdraw(ticket: Ticket) -> None:
+    if ticket.contenders:
+        ticket.withdraw()  # else it is being sent, and its sender withdraws it
 
 
 def is_plumbing(kind: str) -> bool:

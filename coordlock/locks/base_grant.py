@@ -78,12 +78,9 @@ class BaseGrant(Resident):
 
         Raises `Unsupported` where the service has none.
         """
-        self._check_fenced()
-        return self._first_token
-
-    def _check_fenced(self) -> None:
         if not self._engine.backend.capabilities.fenced:
             raise no_token(self.name, self._engine.settings.scheme)
+        return self._first_token
 
     @property
     def _first_token(self) -> int:
@@ -112,10 +109,6 @@ class BaseGrant(Resident):
     def label(self) -> str:
         """What queues show beside the owner's host and pid, as given to acquire, lock or client."""
         return self._ticket.entries[0].owner.label
-
-    @property
-    def _is_inherited(self) -> bool:
-        return self._engine.inherited
 
     def _loss(self) -> str | None:
         """Why the lock is lost, or None; for state, signals and errors. Looks at the clock."""

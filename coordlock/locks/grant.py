@@ -10,7 +10,6 @@ from coordlock.errors import CoordlockError, Unsupported
 from coordlock.locks.base_grant import BaseGrant, GrantState, raise_or_chain
 from coordlock.locks.signals import AwaitingSignals, BlockingSignals
 from coordlock.runtime.driver import Steps, awaiting, blocking
-from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith
 from coordlock.runtime.promise import Promise, all_of
 
 if TYPE_CHECKING:
@@ -106,7 +105,7 @@ class _GuardingGrant(BaseGrant):
         return self._engine.backend
 
 
-class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
+class Grant(BlockingSignals, _GuardingGrant):
     """A lock that is held. A context manager that releases it; in a forked child it does nothing.
 
     Any thread of the process may use it: a lock belongs to its grant, not to a thread. Entering one
@@ -184,7 +183,7 @@ class Grant(EnteredByWith, BlockingSignals, _GuardingGrant):
             self._chain(body)
 
 
-class AsyncGrant(EnteredByAsyncWith, AwaitingSignals, _GuardingGrant):
+class AsyncGrant(AwaitingSignals, _GuardingGrant):
     """A lock that is held. An async context manager that releases it.
 
     Entering one that was released or lost raises `LockLost`.

@@ -25,8 +25,6 @@ from coordlock.runtime.deadline import Cancellation
 from coordlock.runtime.driver import Steps, awaiting, blocking
 from coordlock.runtime.guards import (
     COROUTINE,
-    EnteredByAsyncWith,
-    EnteredByWith,
     PlainFunction,
     Resident,
     kind_of_calls,
@@ -211,7 +209,7 @@ class BaseLock(Resident, Generic[G]):
             grant._hold_while(block)
             return grant
         with self._access.engine.lock:
-            if self._by_hand is None or self._by_hand._is_inherited:
+            if self._by_hand is None or self._by_hand._engine.inherited:
                 self._by_hand = grant
                 return grant
         grant._withdraw()
@@ -290,7 +288,7 @@ class NamedLock(BaseLock[G]):
         return (yield from self._access.engine.queue(self.name))
 
 
-class BlockingLock(EnteredByWith, BaseLock[SyncG]):
+class BlockingLock(BaseLock[SyncG]):
     """A lock of any kind, for threads."""
 
     acquire = blocking(BaseLock[SyncG]._acquire)
@@ -340,7 +338,7 @@ class BlockingLock(EnteredByWith, BaseLock[SyncG]):
         return locked
 
 
-class AwaitingLock(EnteredByAsyncWith, BaseLock[AsyncG]):
+class AwaitingLock(BaseLock[AsyncG]):
     """A lock of any kind, for asyncio."""
 
     acquire = awaiting(BaseLock[AsyncG]._acquire)

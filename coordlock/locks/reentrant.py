@@ -157,9 +157,7 @@ class _ReentrantLock(NamedLock[G]):
             with engine.lock:
                 hold = holds.get(key)
                 if hold is not None and hold.ticket is not None:
-                    hold.ticket.sweep()  # what a signal handler has struck is over, and not shared
-                    if hold.ticket.is_leaving:
-                        hold = None
+                    hold.ticket.sweep()  # what a signal handler has struck leaves its queue now
                 if hold is None or hold.is_given_up:
                     hold = holds[key] = _Hold(engine, self.name)
                 if hold.ticket is not None or not hold.parts:

@@ -31,7 +31,6 @@ from coordlock.locks.publishing import Publisher
 from coordlock.model import conversion
 from coordlock.model.claim import Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot, find_same
-from coordlock.model.conversion import Publish, WaitFor
 from coordlock.runtime.deadline import ENDING, Cancellation, Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps, awaiting, blocking, bounded
 from coordlock.runtime.log import Log
@@ -188,29 +187,28 @@ class _UpgradeableGrant(BaseGrant):
             while True:
                 self.check()
                 snapshot = yield from self._read_queue()
-                decision = conversion.decide(snapshot, self._mine())
+                step = conversion.decide(snapshot, self._mine())
                 if self._once or ENDING.reason is not None:
-                    self._must_not_wait(snapshot, decision)
-                if isinstance(decision, Publish):
-                    claim = decision.claim
-                    yield self._publish(claim)
-                    if claim.mode is Mode.EX:
-                        self._mode = claim.mode
+                    self._must_not_wait(snapshot, step)
+                if isinstance(step, Convertible):
+                    yield self._publish(step)
+                    if step.mode is Mode.EX:
+                        self._mode = step.mode
                         return
                 else:
                     self._blockers = conversion.upgrade_blockers(snapshot, self._mine())
-                    self._ticket.waits_for(snapshot.queue, decision.contender)
+                    self._ticket.waits_for(snapshot.queue, step)
                     self._note_wait()
                     undetect = undetect or self._detect()
-                    yield from self._wait(decision.contender, snapshot.revision)
+                    yield from self._wait(step, snapshot.revision)
         finally:
             if undetect is not None:
                 undetect()
 
-    def _must_not_wait(self, snapshot: Snapshot, decision: Publish | WaitFor) -> None:
+    def _must_not_wait(self, snapshot: Snapshot, step: Convertible | Contender) -> None:
         """Raise where it would have to wait, before what it publishes keeps anybody out."""
-        if isinstance(decision, WaitFor):
-            self._blockers = (decision.contender,)
+        if isinstance(step, Contender):
+            self._blockers = (step,)
         else:
             self._blockers = conversion.blockers_to_begin(snapshot, self._mine())
         if self._blockers:

@@ -6,7 +6,6 @@ import json
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from coordlock.model.claim import AnyClaim, Convertible
@@ -17,7 +16,6 @@ __all__ = [
     "Entry",
     "Owner",
     "Snapshot",
-    "are_known",
     "are_same",
     "find_same",
     "is_known",
@@ -45,23 +43,17 @@ class Owner:
         """The bytes that a backend stores with the contender, which publishes ``value``."""
         if not self.host:
             return value
-        text = f'{_beginning(self.host, self.pid, self.label)}, "since": {self.since!r}}}'
-        if value:  # programs of other releases read the rest
-            text = f'{text[:-1]}, "value": "{b2a_base64(value, newline=False).decode()}"}}'
-        return text.encode()
+        fields: dict[str, object] = {"format": _FORMAT, "host": self.host, "pid": self.pid}
+        fields |= {"label": self.label, "since": self.since}
+        if value:
+            fields["value"] = b2a_base64(value, newline=False).decode()
+        return json.dumps(fields).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Owner | None:
         """The owner in ``data``; other programs' data becomes the label; None when empty."""
-        beginning, _, since = data.rpartition(b', "since": ')
-        if beginning and since.endswith(b"}"):
-            try:  # as `encode` writes it; what stands before the time comes again and again
-                host, pid, label = _known(beginning)
-                return cls(host, pid, label, float(since[:-1]))
-            except ValueError:
-                pass
-        if (fields := _fields(data)) is not None:
-            return cls(*(fields[name] for name in ("host", "pid", "label", "since")))
+        if (stored := _stored(data)) is not None:
+            return stored[0]
         label = data.decode("utf-8", "replace").strip()
         return cls(host="", pid=0, label=label) if label else None
 
@@ -71,8 +63,9 @@ class Owner:
 
         Nothing, where a newer release has written it in a format that this one does not know.
         """
-        if (fields := _fields(data)) is None:
+        if (stored := _stored(data)) is None:
             return data
+        fields = stored[1]
         try:
             known = fields.get("format", _FORMAT) <= _FORMAT
             return a2b_base64(fields["value"], strict_mode=True) if known else b""
@@ -84,33 +77,14 @@ class Owner:
         return " ".join(part for part in (who, self.label) if part)
 
 
-def _fields(data: bytes) -> dict[str, Any] | None:
-    """What `Owner.encode` has put into ``data``; None for the data of other programs."""
+def _stored(data: bytes) -> tuple[Owner, dict[str, Any]] | None:
+    """The owner in ``data`` and all its fields; None for the data of other programs."""
     try:
         fields = json.loads(data)
-        return {
-            **fields,
-            "host": str(fields["host"]),
-            "pid": int(fields["pid"]),
-            "label": str(fields["label"]),
-            "since": float(fields["since"]),
-        }
+        host, label = str(fields["host"]), str(fields["label"])
+        return Owner(host, int(fields["pid"]), label, float(fields["since"])), fields
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
-
-
-@lru_cache(maxsize=16)
-def _beginning(host: str, pid: int, label: str) -> str:
-    """What is the same for all contenders of a client: encoding it takes as long as a file lock."""
-    return json.dumps({"format": _FORMAT, "host": host, "pid": pid, "label": label})[:-1]
-
-
-@lru_cache(maxsize=256)
-def _known(beginning: bytes) -> tuple[str, int, str]:
-    """The host, the process and the label in what `_beginning` has written."""
-    if (fields := _fields(beginning + b', "since": 0}')) is None:
-        raise ValueError
-    return fields["host"], fields["pid"], fields["label"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,11 +223,6 @@ class Snapshot:
 def is_known(contender: Contender) -> bool:
     """Whether it is known what ``contender`` claims: the value of a convertible one shows it."""
     return contender.value is not None or not isinstance(contender.claim, Convertible)
-
-
-def are_known(contenders: Iterable[Contender]) -> bool:
-    """Whether it is known what all of ``contenders`` claim."""
-    return all(map(is_known, contenders))
 
 
 def are_same(one: Contender, other: Contender) -> bool:

@@ -19,47 +19,32 @@ exclude each other, so at most one in a queue upgrades. Why two that conflict ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from coordlock.model.admission import holders
 from coordlock.model.claim import Convertible, Mode, Permit
 from coordlock.model.contender import Contender, Snapshot
 
-__all__ = ["Decision", "Publish", "WaitFor", "blockers_to_begin", "decide", "upgrade_blockers"]
+__all__ = ["blockers_to_begin", "decide", "upgrade_blockers"]
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """Publish ``claim``, then read the queue, unless that ends the upgrade."""
-
-    claim: Convertible
-
-
-@dataclass(frozen=True, slots=True)
-class WaitFor:
-    """Wait until ``contender`` has left, then read again."""
-
-    contender: Contender
-
-
-Decision = Publish | WaitFor
-
-
-def decide(snapshot: Snapshot, me: Contender) -> Decision:
+def decide(snapshot: Snapshot, me: Contender) -> Convertible | Contender:
     """The next step of ``me``, which is granted and claims what it last published, to mode EX.
 
-    The snapshot must omit none, and must have been read after ``me`` published that.
+    It is the claim to publish, or the contender for whose departure to wait. Then the queue is read
+    again, unless that claim ends the upgrade. The snapshot must omit none, and must have been read
+    after ``me`` published what it claims.
     """
     mine = me.claim
     assert isinstance(mine, Convertible)
     if mine.mode is not Mode.EX:  # else the way back from an earlier one was not published
         if mine.target is None:
-            return Publish(replace(mine, target=Mode.EX))
+            return replace(mine, target=Mode.EX)
         if left := upgrade_blockers(snapshot, me):
             if mine.yields_to is not None:
-                return WaitFor(left[-1])
-            return Publish(replace(mine, yields_to=tuple(_ranges(snapshot, left, me))))
-    return Publish(Convertible(Mode.EX))
+                return left[-1]
+            return replace(mine, yields_to=tuple(_ranges(snapshot, left, me)))
+    return Convertible(Mode.EX)
 
 
 def upgrade_blockers(snapshot: Snapshot, me: Contender) -> tuple[Contender, ...]:

@@ -9,7 +9,6 @@ from coordlock.recipes.shared.participant import BarrierRecipe, Participant
 from coordlock.recipes.shared.recipe import wait_of
 from coordlock.runtime.deadline import Cancellation
 from coordlock.runtime.driver import Steps, awaiting, blocking
-from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith
 from coordlock.settings import DEFAULT, Default, Timeout, timeout_of
 
 __all__ = ["AsyncDoubleBarrier", "DoubleBarrier"]
@@ -70,7 +69,7 @@ class _BaseDoubleBarrier(BarrierRecipe):
         return self.timeout if isinstance(timeout, Default) else timeout_of(call, timeout)
 
 
-class DoubleBarrier(EnteredByWith, _BaseDoubleBarrier):
+class DoubleBarrier(_BaseDoubleBarrier):
     """Parties that begin together and end together. Made by `Client`; for one party at a time.
 
     A context manager that enters and leaves. When the body raises, it leaves at once. As in::
@@ -94,7 +93,7 @@ class DoubleBarrier(EnteredByWith, _BaseDoubleBarrier):
             self._abandon()
 
 
-class AsyncDoubleBarrier(EnteredByAsyncWith, _BaseDoubleBarrier):
+class AsyncDoubleBarrier(_BaseDoubleBarrier):
     """Parties that begin together, and end together. Made by `AsyncClient`.
 
     An async context manager that enters and leaves. When the body raises, it leaves at once.

@@ -13,7 +13,7 @@ from coordlock.locks.grant import AsyncGrant, Grant
 from coordlock.locks.publishing import Publisher, PublishingGrant, check_value
 from coordlock.runtime.clock import sleep, within
 from coordlock.runtime.driver import Steps, awaiting, blocking, run_in_background
-from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith, Resident
+from coordlock.runtime.guards import Resident
 from coordlock.runtime.log import Log
 from coordlock.runtime.promise import Promise, settled
 
@@ -181,7 +181,7 @@ class BasePresence(Resident):
         return f"<{type(self).__name__} in {self.name!r}: {state}>"
 
 
-class Presence(EnteredByWith, BasePresence):
+class Presence(BasePresence):
     """A membership that joins again after each loss. A context manager that leaves it."""
 
     leave = blocking(BasePresence._leave)
@@ -193,7 +193,7 @@ class Presence(EnteredByWith, BasePresence):
         self.leave()
 
 
-class AsyncPresence(EnteredByAsyncWith, BasePresence):
+class AsyncPresence(BasePresence):
     """A membership that joins again after each loss. An async context manager that leaves it."""
 
     leave = awaiting(BasePresence._leave)

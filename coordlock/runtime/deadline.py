@@ -64,14 +64,6 @@ class Cancellation:
         """Why, or None while it wasn't."""
         return self._reason
 
-    def _add_waker(self, wake: Waker) -> None:
-        """Call ``wake`` when it is cancelled."""
-        self._wakers.add(wake)
-
-    def _discard_waker(self, wake: Waker) -> None:
-        """Don't call ``wake`` any more."""
-        self._wakers.discard(wake)
-
     def __repr__(self) -> str:
         return f"<Cancellation{'' if self._reason is None else f': {self._reason}'}>"
 
@@ -118,12 +110,12 @@ class Deadline(NamedTuple):
     def add(self, wake: Waker) -> None:
         """Let the cancellations call ``wake``."""
         for cancellation in self.cancellations:
-            cancellation._add_waker(wake)
+            cancellation._wakers.add(wake)
 
     def discard(self, wake: Waker) -> None:
         """Let them no longer call ``wake``."""
         for cancellation in self.cancellations:
-            cancellation._discard_waker(wake)
+            cancellation._wakers.discard(wake)
 
 
 class DeadlineReached(Exception):

@@ -31,7 +31,6 @@ __all__ = [
     "blocking",
     "bounded",
     "completion",
-    "or_undo",
     "run",
     "run_async",
     "run_in_background",
@@ -221,15 +220,6 @@ def awaited(promise: Promise[T]) -> Steps[T]:
     """The result of ``promise``."""
     result: T = yield promise
     return result
-
-
-def or_undo(steps: Steps[T], undo: Callable[[], object]) -> Steps[T]:
-    """The result of ``steps``; where they end without one, ``undo`` is called."""
-    try:
-        return (yield from steps)
-    except BaseException:
-        undo()
-        raise
 
 
 def _wait(promise: Promise[Any], deadline: Deadline | None) -> None:

@@ -12,14 +12,11 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iter
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, ParamSpec, TypeVar
+from typing import Any, ClassVar, Final, Generic, NoReturn, ParamSpec, TypeVar
 
 __all__ = [
-    "BLOCK",
     "COROUTINE",
     "Block",
-    "EnteredByAsyncWith",
-    "EnteredByWith",
     "PlainFunction",
     "Resident",
     "block",
@@ -96,7 +93,7 @@ def kind_of_calls(function: Any) -> str | None:
     return None
 
 
-BLOCK: Final = PlainFunction(
+_BLOCK: Final = PlainFunction(
     "a context manager decorates functions",
     "whose body would run after the block",
     "write the with block inside of it",
@@ -142,7 +139,9 @@ class Block(Generic[T]):
         return inside
 
 
-def block(generator: Callable[P, Iterator[T]], use: PlainFunction = BLOCK) -> Callable[P, Block[T]]:
+def block(
+    generator: Callable[P, Iterator[T]], use: PlainFunction = _BLOCK
+) -> Callable[P, Block[T]]:
     """`contextlib.contextmanager`, except that what it makes decorates only what it can."""
     make = contextmanager(generator)
 
@@ -163,45 +162,4 @@ class Resident:
         raise TypeError(
             f"{type(self).__name__} cannot be pickled or copied, because it belongs to its "
             f"process: {self._instead}"
-        )
-
-
-class _WrongStatement(TypeError, AttributeError):
-    """Also an AttributeError, so that ``hasattr`` and libraries that look around go on."""
-
-
-class _Refusing:
-    """A method to enter that is not there, and says what to write when a statement loads it.
-
-    Without an exit, so that `isinstance` takes nothing for a context manager of that kind. From
-    Python 3.14 on, statements load the exit first, and Python says itself which one to use.
-    """
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __get__(self, thing: object, owner: type) -> NoReturn:
-        raise _WrongStatement(f"{owner.__name__} {self._text}")
-
-
-class EnteredByWith:
-    """The base of what ``with`` enters: ``async with`` raises TypeError."""
-
-    __slots__ = ()
-
-    if not TYPE_CHECKING:  # which then finds the mistake itself
-        __aenter__ = _Refusing(
-            "is for threads: enter it by `with`; for `async with` there is "
-            "coordlock.connect_async()"
-        )
-
-
-class EnteredByAsyncWith:
-    """The base of what ``async with`` enters: ``with`` raises TypeError."""
-
-    __slots__ = ()
-
-    if not TYPE_CHECKING:
-        __enter__ = _Refusing(
-            "is for asyncio: enter it by `async with`; for `with` there is coordlock.connect()"
         )

@@ -9,69 +9,53 @@ from typing import Any, Final
 from coordlock.errors import ConfigurationError
 from coordlock.settings import trimmed
 
-__all__ = [
-    "DEFAULT_ORIGIN",
-    "DEFAULT_URL",
-    "SYSTEM_FILE",
-    "find",
-    "home",
-    "read_secret",
-    "variable",
-]
+__all__ = ["DEFAULT_ORIGIN", "find", "read_secret", "variable"]
 
 #: What holds when nothing is configured, and the name of its origin.
-DEFAULT_URL: Final = "local://"
+_DEFAULT_URL: Final = "local://"
 DEFAULT_ORIGIN: Final = "the default"
 
 _LONGEST_SECRET: Final = 65_536
 
-#: A path.
-StrPath = str | os.PathLike[str]
-
 #: For all users of the machine.
-SYSTEM_FILE: Final = "/etc/coordlock.toml"
+_SYSTEM_FILE: Final = "/etc/coordlock.toml"
 
 
-def find(
-    environ: Mapping[str, str] | None = None,
-    directory: StrPath = "",
-    system_file: StrPath = SYSTEM_FILE,
-) -> tuple[str | Mapping[str, Any], str]:
+def find() -> tuple[str | Mapping[str, Any], str]:
     """The configuration that holds when `connect` is given none, and its origin.
 
     First found wins: ``COORDLOCK_URL``; the file that ``COORDLOCK_CONFIG`` names, else
     ``coordlock.toml`` in the working directory; ``[tool.coordlock]`` in ``pyproject.toml`` there;
-    ``coordlock.toml`` in the user's configuration directory; ``system_file``; the local backend.
+    ``coordlock.toml`` in the user's configuration directory, then in ``/etc``; the local backend.
 
     Raises `ConfigurationError` for a variable that is empty and for a file that is there and
     cannot be read. A directory that the process may not search counts as empty: services are often
     kept out of the home directories.
     """
-    environ = os.environ if environ is None else environ
-    if url := variable("COORDLOCK_URL", environ):
+    if url := variable("COORDLOCK_URL"):
         return url, "COORDLOCK_URL"
-    if named := variable("COORDLOCK_CONFIG", environ):
+    if named := variable("COORDLOCK_CONFIG"):
         named = trimmed(named)
         return _read(named), named
-    if os.path.lexists(file := os.path.join(directory, "coordlock.toml")):
+    if os.path.lexists(file := "coordlock.toml"):
         return _read(file), file
-    if os.path.lexists(file := os.path.join(directory, "pyproject.toml")):
+    if os.path.lexists(file := "pyproject.toml"):
         tools = _read(file).get("tool", {})
         table = tools.get("coordlock") if isinstance(tools, dict) else None
         if table is not None:
             return table, f"[tool.coordlock] in {file}"
-    for file in (*_user_files(environ), os.fspath(system_file)):
+    for file in (*_user_files(), _SYSTEM_FILE):
         if os.path.lexists(file):
             return _read(file), file
-    return DEFAULT_URL, DEFAULT_ORIGIN
+    return _DEFAULT_URL, DEFAULT_ORIGIN
 
 
-def variable(name: str, environ: Mapping[str, str]) -> str | None:
+def variable(name: str) -> str | None:
     """The value of an environment variable, None where it is unset.
 
     Raises `ConfigurationError` for an empty or blank one: its value was lost on the way.
     """
-    value = environ.get(name)
+    value = os.environ.get(name)
     if value is not None and not trimmed(value):
         raise ConfigurationError(f"{name} is set, but empty: give it a value, or unset it")
     return value
@@ -104,13 +88,13 @@ def read_secret(option: str, file: object) -> str:
     return text
 
 
-def home(environ: Mapping[str, str]) -> str:
+def _home() -> str:
     """The user's home directory, no absolute path for a user without one.
 
     Where ``HOME`` is unset or empty, as some cron daemons start their jobs, it is the account's:
     `os.path.expanduser` would take an empty one for the top directory.
     """
-    if given := environ.get("HOME"):
+    if given := os.environ.get("HOME"):
         return given
     try:
         import pwd  # not everywhere
@@ -122,16 +106,16 @@ def home(environ: Mapping[str, str]) -> str:
         return ""
 
 
-def _user_files(environ: Mapping[str, str]) -> Iterator[str]:
+def _user_files() -> Iterator[str]:
     """The file in the user's configuration directory; none for a user without a home."""
-    base = environ.get("XDG_CONFIG_HOME", "")
+    base = os.environ.get("XDG_CONFIG_HOME", "")
     if not os.path.isabs(base):  # the XDG specification: ignore relative ones
-        base = os.path.join(home(environ), ".config")
+        base = os.path.join(_home(), ".config")
     if os.path.isabs(base):
         yield os.path.join(base, "coordlock.toml")
 
 
-def _read(file: StrPath) -> dict[str, Any]:
+def _read(file: str) -> dict[str, Any]:
     import tomllib  # only where there is such a file
 
     try:

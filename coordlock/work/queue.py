@@ -17,7 +17,7 @@ from coordlock.kernel.engine import Engine
 from coordlock.locks.publishing import check_value
 from coordlock.model.names import check_name
 from coordlock.runtime.deadline import Cancellation, Cancelled, DeadlineReached, checked
-from coordlock.runtime.driver import Steps, awaiting, blocking, bounded, or_undo
+from coordlock.runtime.driver import Steps, awaiting, blocking, bounded
 from coordlock.runtime.guards import Resident
 from coordlock.settings import (
     DEFAULT,
@@ -169,18 +169,19 @@ class _BaseWorkQueue(Resident, Generic[I]):
         )
         wanted = Wanted(once=seconds == 0)
 
-        def item() -> Steps[I | None]:
-            claimed = yield from bounded(consumer.take(wanted), deadline)
-            if claimed is None:
-                return None
-            ticket = claimed.worker.ticket
-            ticket.waited = engine.clock.now() - began
-            if self.max_hold is not None:
-                engine.tickets.limit(ticket, self.max_hold)
-            return cast("I", self._item_kind(consumer, claimed, self._retries))
-
         try:
-            return wanted, (yield from or_undo(item(), partial(consumer.abandon, wanted)))
+            try:
+                claimed = yield from bounded(consumer.take(wanted), deadline)
+                if claimed is None:
+                    return wanted, None
+                ticket = claimed.worker.ticket
+                ticket.waited = engine.clock.now() - began
+                if self.max_hold is not None:
+                    engine.tickets.limit(ticket, self.max_hold)
+                return wanted, cast("I", self._item_kind(consumer, claimed, self._retries))
+            except BaseException:
+                consumer.abandon(wanted)
+                raise
         except WaitUnavailable as error:
             raise self._unavailable(error, seconds) from error.__cause__
         except Cancelled as cancelled:

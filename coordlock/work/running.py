@@ -350,8 +350,8 @@ def _stopped(stop: Cancellation, by: Cancellation | None) -> Iterator[None]:
                 if by.reason is not None:
                     stop.cancel(by.reason)
 
-            undo.callback(by._discard_waker, wake)
-            by._add_waker(wake)
+            undo.callback(by._wakers.discard, wake)
+            by._wakers.add(wake)
             wake(None)  # it may have come before
         undo.callback(_forget, stop)
         _RUNS[stop] = is_main

@@ -36,6 +36,7 @@ class AttemptLog:
 
     Attributes:
         name, lock, claim: as they are written down.
+        token: the fencing token of the grant; 0 before.
         withdrawn: whether acquire was cancelled.
         told: set when the waiting thread was woken, by a loss or a release.
     """
@@ -52,6 +53,7 @@ class AttemptLog:
         self.name: Final = name
         self.lock: Final = lock
         self.claim: Final = claim
+        self.token = 0
         self.withdrawn = False
         self.told: Final = threading.Event()
         self._journal = journal
@@ -59,7 +61,6 @@ class AttemptLog:
         # Between a release and a loss, whichever is written down first is the end.
         self._gate = threading.Lock()
         self._over = False
-        self._token: int | None = None
         journal.log(AcquireInvoked, name, lock, claim, together, actor)
 
     @property
@@ -67,11 +68,6 @@ class AttemptLog:
         """What acquire has returned."""
         assert self._grant is not None
         return self._grant
-
-    @property
-    def token(self) -> int:
-        """The fencing token."""
-        return self.grant.token if self._token is None else self._token
 
     @property
     def shared(self) -> bool:
@@ -94,7 +90,7 @@ class AttemptLog:
 
     def granted(self, grant: Grant | AsyncGrant, token: int | None = None) -> None:
         """Acquire has returned ``grant``; of several locks, this one has the ``token``."""
-        self._grant, self._token = grant, token
+        self._grant, self.token = grant, grant.token if token is None else token
         deadline = self._journal.moment(SYSTEM_CLOCK.now() + grant.remaining())
         self._journal.log(Granted, self.name, self.token, deadline)
         threading.Thread(target=self._await_loss, name=f"{THREADS}-loss", daemon=True).start()

@@ -44,14 +44,15 @@ from coordlock.model.claim import Mode
 from coordlock.runtime.driver import completion
 from testbed.clients.alarm import alarm, install, watch_loop
 from testbed.clients.attempt_log import THREADS
-from testbed.clients.connecting import connect
 from testbed.clients.scribe import Scribe
 from testbed.clients.steps import Steps, run, run_async
-from testbed.clients.worker import Patience, Worker
+from testbed.clients.worker import EXPECTED, Patience, Worker
 from testbed.clients.workloads import WORKLOADS
 from testbed.resource.remote import AsyncRemote, Remote
 
 __all__ = ["ClientProcess"]
+
+log = logging.getLogger("testbed")
 
 
 class Hands:
@@ -264,6 +265,22 @@ async def obey(process: ClientProcess) -> None:
                     raise ValueError(f"no such order: {other!r}")
 
 
+async def connect(url: str) -> tuple[coordlock.Client, coordlock.AsyncClient]:
+    """Both clients, each of which has held a lock: as soon as no fault prevents it."""
+    client = other = None
+    while True:
+        try:
+            client = client or coordlock.connect(url)
+            other = other or await coordlock.connect_async(url)
+            client.lock("warm").acquire(20).release()
+            await (await other.lock("warm").acquire(20)).release()
+        except (*EXPECTED, TimeoutError) as error:
+            log.warning("once more: %s", error)
+            await asyncio.sleep(0.1)
+        else:
+            return client, other
+
+
 async def serve(options: argparse.Namespace) -> None:
     """The whole life of the process."""
     watch_loop(asyncio.get_running_loop())
@@ -289,7 +306,7 @@ def main() -> None:
     parser.add_argument("--name", required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--workload", choices=WORKLOADS, required=True)
-    parser.add_argument("--resource", type=Path, required=True)
+    parser.add_argument("--resource", required=True)
     parser.add_argument("--locks", type=int, default=3)
     install()
     # For whoever wonders what it is waiting for: see `Crew.activities`.

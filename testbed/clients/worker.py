@@ -28,7 +28,6 @@ from coordlock.errors import (
     SessionLost,
     WorkQueueEmpty,
 )
-from coordlock.locks.lock import AsyncLock, Lock
 from coordlock.locks.several import AsyncMultiLock, MultiLock
 from coordlock.model.claim import Claim, Mode, Permit, in_force
 from testbed.clients.attempt_log import AttemptLog
@@ -131,22 +130,27 @@ class Worker:
 
     def acquire(self, lock: str, claim: Claim, patience: Patience) -> Steps[AttemptLog | None]:
         """Ask for a lock; the attempt if it was granted."""
+        wanted = (
+            self.client.semaphore(lock, claim.of)
+            if isinstance(claim, Permit)
+            else self.client.lock(lock, mode=claim)
+        )
+        return (yield from self._acquire(lock, claim, wanted, patience))
+
+    def acquire_upgradeable(self, lock: str, patience: Patience) -> Steps[AttemptLog | None]:
+        """Ask for a shared lock that can become exclusive; the attempt if it was granted."""
+        wanted = self.client.upgradeable_lock(lock)
+        return (yield from self._acquire(lock, Mode.PR, wanted, patience))
+
+    def _acquire(
+        self, lock: str, claim: Claim, wanted: Any, patience: Patience
+    ) -> Steps[AttemptLog | None]:
         attempt = self.scribe.attempt(lock, claim, actor=self.name)
-        grant = yield from self.ask([attempt], _asking(self._lock(attempt)), patience)
+        grant = yield from self.ask([attempt], _asking(wanted), patience)
         if grant is None:
             return None
         attempt.granted(grant)
         assert not attempt.withdrawn, f"{grant} was granted to a call that was cancelled"
-        return attempt
-
-    def acquire_upgradeable(self, lock: str, patience: Patience) -> Steps[AttemptLog | None]:
-        """Ask for a shared lock that can become exclusive; the attempt if it was granted."""
-        attempt = self.scribe.attempt(lock, Mode.PR, actor=self.name)
-        wanted = _asking(self.client.upgradeable_lock(lock))
-        grant = yield from self.ask([attempt], wanted, patience)
-        if grant is None:
-            return None
-        attempt.granted(grant, grant.token)  # the one for fences, as long as it is one
         return attempt
 
     def acquire_all(
@@ -238,12 +242,6 @@ class Worker:
                 return
             yield partial(self._sleep, 0.01)
         raise AssertionError(f"{attempt.grant} is lost, and who waits for that was not told")
-
-    def _lock(self, attempt: AttemptLog) -> Lock | AsyncLock:
-        claim, name = attempt.claim, attempt.lock
-        if isinstance(claim, Permit):
-            return self.client.semaphore(name, claim.of)
-        return self.client.lock(name, mode=claim)
 
     def _ask(self, attempts: Sequence[AttemptLog], ask: Ask, patience: Patience) -> Any:
         asked = ask(patience)

@@ -35,14 +35,9 @@ class JumpLeaderClock(_Jump):
     name = "jump-leader-clock"
     systems = frozenset({"zookeeper"})
 
-    def choose(self) -> tuple[str, ...]:
-        return self.leader()
-
 
 class JumpClientClock(_Jump):
     """A client's clock jumps."""
 
     name = "jump-client-clock"
-
-    def choose(self) -> tuple[str, ...]:
-        return self.client()
+    role = "client"

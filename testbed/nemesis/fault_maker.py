@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import count
 from random import Random
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, Literal, Protocol
 
 from coordlock_faults.events import FaultBegan, FaultHealed, Reach
 from coordlock_faults.journal import Journal
@@ -71,7 +71,7 @@ class Scene:
     clients: Clients
     root: str
     journal: Journal
-    compactable: Callable[[], int] = lambda: 0
+    compactable: Callable[[], int]
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
 
@@ -82,6 +82,7 @@ class FaultMaker(ABC):
         name: in the catalogue, and in histories.
         reach: what it touches; so what it excuses.
         area: what it strikes.
+        role: whom it strikes by itself: a leader, follower or client.
         lasts: how long; none: it is of one stroke.
         systems: the services that it is for.
         loses_data: whether the service may lose what it has acknowledged.
@@ -90,6 +91,7 @@ class FaultMaker(ABC):
     name: ClassVar[str]
     reach: ClassVar[Reach]
     area: ClassVar[Area]
+    role: ClassVar[Literal["leader", "follower", "client"]] = "leader"
     lasts: ClassVar[Ranges] = ()
     systems: ClassVar[frozenset[str]] = SERVICES
     loses_data: ClassVar[bool] = False
@@ -105,9 +107,10 @@ class FaultMaker(ABC):
         """The system."""
         return self.scene.system
 
-    @abstractmethod
     def choose(self) -> tuple[str, ...]:
         """The targets as they are logged; none: there is nobody to strike."""
+        roles = {"leader": self._leader, "follower": self._follower, "client": self._client}
+        return roles[self.role]()
 
     @abstractmethod
     def strike(self) -> None:
@@ -142,9 +145,7 @@ class FaultMaker(ABC):
             self.scene.journal.log(FaultHealed, self._logged)
             self._logged = None
 
-    # Choosing.
-
-    def leader(self) -> tuple[str, ...]:
+    def _leader(self) -> tuple[str, ...]:
         """The node that leads; none, where none does for seconds."""
         found: list[str] = []
 
@@ -159,12 +160,12 @@ class FaultMaker(ABC):
             return ()
         return (found[0],)
 
-    def follower(self) -> tuple[str, ...]:
+    def _follower(self) -> tuple[str, ...]:
         """A node that does not lead."""
-        leader = self.leader()
+        leader = self._leader()
         return (self.random.choice([n for n in self.system.nodes if n not in leader]),)
 
-    def client(self) -> tuple[str, ...]:
+    def _client(self) -> tuple[str, ...]:
         """A client."""
         names = self.scene.clients.names()
         return (self.random.choice(names),) if names else ()

@@ -19,12 +19,6 @@ class _LinkFault(FaultMaker):
 
     reach = Reach.NETWORK
     lasts: ClassVar[Ranges] = (0.3, 1.5), (3.0, 6.0)
-    #: Whom it strikes.
-    role: ClassVar[str]
-
-    def choose(self) -> tuple[str, ...]:
-        choose = {"leader": self.leader, "follower": self.follower, "client": self.client}
-        return choose[self.role]()
 
     @abstractmethod
     def disturb(self, name: str) -> Iterator[Disturbance]:
@@ -93,9 +87,7 @@ class ResetClient(FaultMaker):
     name = "reset-client"
     reach = Reach.NETWORK
     area = Area.CLIENTS
-
-    def choose(self) -> tuple[str, ...]:
-        return self.client()
+    role = "client"
 
     def strike(self) -> None:
         self.system.network.reset(self.targets[0])

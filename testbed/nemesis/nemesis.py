@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from random import Random
 from typing import Final
 
 from coordlock_faults.events import FaultBegan, FaultHealed, Reach
-from coordlock_faults.journal import Journal
 
 from coordlock.testing.waiting import eventually
 from testbed.nemesis.catalogue import FAULTS
-from testbed.nemesis.fault_maker import Clients, FaultMaker, Scene
+from testbed.nemesis.fault_maker import FaultMaker, Scene
 from testbed.nemesis.schedule import Episode, schedule
-from testbed.systems.system import System, Uncertain
+from testbed.systems.system import Uncertain
 
 __all__ = ["Nemesis"]
 
@@ -30,31 +29,15 @@ class Nemesis:
     nodes die with the thread that started them.
 
     Args:
-        system, crew, root: whom to strike; ``root`` is for the operator's acts.
-        journal: where faults are logged, before they are made and after they are healed.
+        scene: whom to strike, and where faults are logged: before they are made, and once healed.
         seed: decides.
-        faults: names in `FAULTS`; those that are not for the system are left out. None: all.
-        compactable: up to which revision history may be forgotten; see `Scene`.
+        faults: names in `FAULTS`; those that are not for the system are left out.
     """
 
-    def __init__(
-        self,
-        system: System,
-        crew: Clients,
-        journal: Journal,
-        seed: int,
-        root: str,
-        faults: Collection[str] | None = None,
-        compactable: Callable[[], int] | None = None,
-    ) -> None:
-        names = FAULTS if faults is None else faults
-        if unknown := sorted(set(names) - set(FAULTS)):
-            raise ValueError(f"no such fault: {', '.join(unknown)}; there are {', '.join(FAULTS)}")
-        self._system = system
-        self._crew = crew
-        self._journal = journal
-        self._scene = Scene(system, crew, root, journal, compactable or (lambda: 0))
-        self._episodes = schedule(seed, names, system.name)
+    def __init__(self, scene: Scene, seed: int, faults: Collection[str]) -> None:
+        self._scene = scene
+        self._system = scene.system
+        self._episodes = schedule(seed, faults, scene.system.name)
         self._active: list[FaultMaker] = []
 
     def run(self, seconds: float) -> None:
@@ -98,8 +81,8 @@ class Nemesis:
         """
         self._system.network.heal()
         self._system.clocks.heal()
-        for name in self._crew.names():
-            self._crew.resume(name)
+        for name in self._scene.clients.names():
+            self._scene.clients.resume(name)
         eventually(self._is_well, f"{self._system.name} to be well again", within=_RECOVERY)
         while self._active:
             self._active.pop().log_end()
@@ -113,9 +96,11 @@ class Nemesis:
                 self._system.start_node(name)
             else:
                 fault = f"ended-by-itself-{next(self._scene.numbers)}"
-                self._journal.log(FaultBegan, fault, "ended-by-itself", Reach.SERVERS, (name,))
+                self._scene.journal.log(
+                    FaultBegan, fault, "ended-by-itself", Reach.SERVERS, (name,)
+                )
                 self._system.start_node(name)
-                self._journal.log(FaultHealed, fault)
+                self._scene.journal.log(FaultHealed, fault)
         return self._system.is_well()
 
 

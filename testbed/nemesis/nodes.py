@@ -28,9 +28,6 @@ class PauseLeader(_NodeFault):
     name = "pause-leader"
     lasts = (0.2, 1.5), (3.0, 6.0)
 
-    def choose(self) -> tuple[str, ...]:
-        return self.leader()
-
     def strike(self) -> None:
         for name in self.targets:
             self.system.nodes[name].pause()
@@ -45,10 +42,8 @@ class PauseFollower(PauseLeader):
     """A follower stands still; its clients wait, or go elsewhere."""
 
     name = "pause-follower"
+    role = "follower"
     systems = CLUSTERS
-
-    def choose(self) -> tuple[str, ...]:
-        return self.follower()
 
 
 class KillLeader(_NodeFault):
@@ -56,9 +51,6 @@ class KillLeader(_NodeFault):
 
     name = "kill-leader"
     lasts: ClassVar[Ranges] = (0.0, 0.5), (1.0, 4.0)
-
-    def choose(self) -> tuple[str, ...]:
-        return self.leader()
 
     def strike(self) -> None:
         for name in self.targets:
@@ -76,10 +68,8 @@ class KillFollower(KillLeader):
     """A follower is killed, and comes back some time later."""
 
     name = "kill-follower"
+    role = "follower"
     systems = CLUSTERS
-
-    def choose(self) -> tuple[str, ...]:
-        return self.follower()
 
 
 class RestartAll(KillLeader):

@@ -15,10 +15,8 @@ class PauseClient(FaultMaker):
     name = "pause-client"
     reach = Reach.PAUSED
     area = Area.CLIENTS
+    role = "client"
     lasts = (0.2, 1.5), (4.5, 7.0)
-
-    def choose(self) -> tuple[str, ...]:
-        return self.client()
 
     def strike(self) -> None:
         self.scene.clients.pause(self.targets[0])
@@ -33,9 +31,7 @@ class KillClient(FaultMaker):
     name = "kill-client"
     reach = Reach.KILLED
     area = Area.CLIENTS
-
-    def choose(self) -> tuple[str, ...]:
-        return self.client()
+    role = "client"
 
     def strike(self) -> None:
         self.scene.clients.kill(self.targets[0])

@@ -9,6 +9,7 @@ import psycopg
 from coordlock_faults.events import Reach
 
 from testbed.nemesis.fault_maker import Area, FaultMaker
+from testbed.nemesis.nodes import KillLeader
 from testbed.systems.postgresql import PostgresqlStandbySystem, PostgresqlSystem
 
 __all__ = ["FailOver", "TerminateConnections"]
@@ -31,9 +32,6 @@ class TerminateConnections(FaultMaker):
         assert isinstance(system, PostgresqlSystem)
         return system
 
-    def choose(self) -> tuple[str, ...]:
-        return self.leader()
-
     def strike(self) -> None:
         [name] = self.targets
         query = (
@@ -48,12 +46,10 @@ class TerminateConnections(FaultMaker):
                 time.sleep(self.random.uniform(0, 0.2))
 
 
-class FailOver(FaultMaker):
+class FailOver(KillLeader):
     """The primary is killed and the standby promoted; a new standby comes some time later."""
 
     name = "fail-over"
-    reach = Reach.SERVERS
-    area = Area.NODES
     lasts = ((0.5, 4.0),)
     systems = frozenset({"postgresql-standby"})
     loses_data = True
@@ -64,15 +60,5 @@ class FailOver(FaultMaker):
         assert isinstance(system, PostgresqlStandbySystem)
         return system
 
-    def choose(self) -> tuple[str, ...]:
-        return self.leader()
-
     def strike(self) -> None:
         self.system.fail_over(self.random.choice([0.0, self.random.uniform(0.1, 1.0)]))
-
-    def undo(self) -> None:
-        for name in self.targets:
-            if not self.system.nodes[name].is_running:
-                self.system.start_node(name)
-        for name in self.targets:
-            self.system.nodes[name].wait_until_answers()

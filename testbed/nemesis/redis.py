@@ -31,9 +31,6 @@ class _Command(FaultMaker):
         assert isinstance(system, RedisSystem)
         return system
 
-    def choose(self) -> tuple[str, ...]:
-        return self.leader()
-
     def tell(self, *command: str | float) -> None:
         """Have it do that; it may be killed meanwhile."""
         [name] = self.targets

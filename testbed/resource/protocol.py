@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Final
 
 from coordlock_faults.events import Kind
 
-__all__ = ["Answer", "Request", "address"]
-
-#: The addresses of Unix sockets are shorter than most paths (sun_path, less its NUL).
-_LONGEST_ADDRESS: Final = 107
+__all__ = ["Answer", "Request"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +50,3 @@ class Answer:
         if not line.endswith(b"\n"):
             raise ConnectionError("the resource has gone")
         return cls(**json.loads(line))
-
-
-@contextlib.contextmanager
-def address(path: Path) -> Iterator[str]:
-    """The address of the socket at ``path``, which may be longer than addresses are."""
-    if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
-        yield str(path)
-        return
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield f"/proc/self/fd/{directory}/{path.name}"
-    finally:
-        os.close(directory)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from pathlib import Path
 from typing import Final
 
-from testbed.resource.protocol import Answer, Request, address
+from testbed.resource.protocol import Answer, Request
 
 __all__ = ["AsyncRemote", "Remote"]
 
@@ -15,7 +14,7 @@ __all__ = ["AsyncRemote", "Remote"]
 class Remote:
     """The resource, for threads. Connects when it is first used."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self._path: Final = path
         self._socket: socket.socket | None = None
 
@@ -23,8 +22,7 @@ class Remote:
         """The resource's answer. Raises OSError when the resource is not there."""
         if self._socket is None:
             self._socket = socket.socket(socket.AF_UNIX)
-            with address(self._path) as where:
-                self._socket.connect(where)
+            self._socket.connect(self._path)
             self._lines = self._socket.makefile("rb")
         self._socket.sendall(request.encode())
         return Answer.decode(self._lines.readline())
@@ -39,7 +37,7 @@ class Remote:
 class AsyncRemote:
     """The same for asyncio, by a thread for each request."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self._remote: Final = Remote(path)
 
     async def offer(self, request: Request) -> Answer:

@@ -21,7 +21,7 @@ from coordlock_faults.journal import Journal
 
 from coordlock.errors import StaleToken
 from coordlock.fencing import MemoryFence
-from testbed.resource.protocol import Answer, Request, address
+from testbed.resource.protocol import Answer, Request
 
 __all__ = ["Resource", "Resources"]
 
@@ -111,12 +111,10 @@ class _Handler(StreamRequestHandler):
                 self.wfile.write(answer.encode())
 
 
-def serve(path: Path, journal: Journal) -> None:
+def serve(path: str, journal: Journal) -> None:
     """Obey standard input until its end."""
     resources = Resources(journal)
-    with address(path) as where:
-        server = _Server(where, resources)
-    with server:
+    with _Server(path, resources) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         print("ready", flush=True)
@@ -136,7 +134,7 @@ def serve(path: Path, journal: Journal) -> None:
 def main() -> None:
     """Serve what the command line says."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--socket", required=True)
     parser.add_argument("--journal", type=Path, required=True)
     parser.add_argument("--name", default="resource")
     options = parser.parse_args()

@@ -160,7 +160,7 @@ class Soak:
         kept: Path = self._given.out / f"{self._backend}-{plan.name}"
         shutil.rmtree(kept, ignore_errors=True)
         if history.exists():
-            shutil.copytree(history, kept, ignore=shutil.ignore_patterns("*.sock"))
+            shutil.copytree(history, kept)
         return kept
 
     def _say(self, words: str) -> None:

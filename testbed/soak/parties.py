@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -47,7 +48,8 @@ class Parties:
         self._plan = plan
         self._stack = stack
         self._workload = WORKLOADS[plan.workload](LOCKS)
-        self._socket = directory / "resource.sock"
+        # The address of a Unix socket is shorter than many a path.
+        self._socket = f"{stack.enter_context(tempfile.TemporaryDirectory())}/resource"
         self.root: Final = f"/{plan.name}"
         self.directory: Final = directory
         self.runner: Final = self.journal("runner")
@@ -125,7 +127,7 @@ class Parties:
         resource = Talker(
             "resource",
             [
-                *("-m", "testbed.resource.resource", "--socket", str(self._socket)),
+                *("-m", "testbed.resource.resource", "--socket", self._socket),
                 *("--journal", str(self.directory / "resource.jsonl")),
             ],
             self.directory / "resource.stderr",
@@ -141,7 +143,7 @@ class Parties:
             *("--url", self._system.url(self.root, ttl=f"{plan.ttl:g}s")),
             *("--journal", str(self.directory / f"{name}.jsonl")),
             *("--seed", str(plan.seed * 1000 + number), "--locks", str(LOCKS)),
-            *("--workload", plan.workload, "--resource", str(self._socket)),
+            *("--workload", plan.workload, "--resource", self._socket),
         ]
 
     def _environment(self, name: str) -> Mapping[str, str]:

@@ -13,7 +13,7 @@ from coordlock_faults.journal import read
 from coordlock_faults.register import register
 
 from testbed.clients.workloads import WORKLOADS
-from testbed.nemesis import FAULTS, Nemesis, fitting
+from testbed.nemesis import FAULTS, Nemesis, Scene, fitting
 from testbed.soak.crew import NoAnswer
 from testbed.soak.judgement import Judgement
 from testbed.soak.parties import Parties, at_work
@@ -47,15 +47,14 @@ def act(system: System, plan: Plan, directory: Path, bounds: Bounds) -> None:
             system.name,
             keeps_data=WORKLOADS[plan.workload].keeps_data,
         )
-        nemesis = Nemesis(
+        scene = Scene(
             system,
             parties.crew,
-            parties.journal("nemesis"),
-            plan.seed,
             parties.root,
-            names,
-            parties.truth.seen if parties.truth else None,
+            parties.journal("nemesis"),
+            parties.truth.seen if parties.truth else lambda: 0,
         )
+        nemesis = Nemesis(scene, plan.seed, names)
         with system.watched(parties.journal("servers")):
             try:
                 nemesis.run(plan.seconds)

@@ -64,7 +64,7 @@ def test_the_word_queue_is_for_work_queues() -> None:
     for command in COMMANDS.values():
         if not command.path.startswith("queue"):
             text = command.help(below(command))
-            text = re.sub(r"work\s+queues?|queue +Put and take.*|--queue", "", text)
+            text = re.sub(r"work\s+queues?|queue +Put items.*|--queue", "", text)
             assert not re.search(r"\bqueues?\b", text), command.path
 
 

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -21,6 +19,7 @@ import pytest
 import coordlock
 from coordlock import Client
 from coordlock.testing.waiting import eventually
+from tests.frameworks.serving import url_of
 
 #: They end the same way whatever the service; ZooKeeper has threads of its own, as etcd has.
 pytestmark = pytest.mark.long_on("zookeeper")
@@ -51,16 +50,13 @@ def start(shared_url: str, go_on: Path, tmp_path: Path) -> Iterator[Callable[...
     with ThreadPoolExecutor() as pool, httpx.Client(timeout=BOUND) as http:
 
         def run(*command: str) -> Server:
-            with closing(socket.socket()) as probe:
-                probe.bind(("127.0.0.1", 0))
-                port = str(probe.getsockname()[1])
             path = tmp_path / "output"
-            line = [sys.executable, "-m", *(part.format(port=port) for part in command)]
+            line = [sys.executable, "-m", *command]
             with open(path, "wb") as output:
                 process = subprocess.Popen(line, env=environment, stdout=output, stderr=output)
             started.append(process)
-            eventually(lambda: any(word in path.read_text() for word in ("Booting", "complete")))
-            return process, lambda: pool.submit(http.get, f"http://127.0.0.1:{port}/")
+            url = url_of(process, path)
+            return process, lambda: pool.submit(http.get, url)
 
         yield run
         for process in started:
@@ -84,7 +80,7 @@ def test_gunicorn_ends_a_wait_with_the_hook_that_the_page_shows(
     with client.lock("q"):
         server, ask = start(
             *("gunicorn", "--config", str(hooks), "--preload"),
-            *("--bind", "127.0.0.1:{port}", f"{APPS}:wsgi"),
+            *("--bind", "127.0.0.1:0", f"{APPS}:wsgi"),
         )
         answer = ask()
         eventually(lambda: len(client.admin.contenders("q")) == 2)
@@ -99,7 +95,7 @@ def test_uvicorn_cancels_a_wait_when_its_patience_is_over(
 ) -> None:
     with client.lock("q"):
         server, ask = start(
-            *("uvicorn", "--port", "{port}", "--timeout-graceful-shutdown", "1", f"{APPS}:asgi")
+            *("uvicorn", "--port", "0", "--timeout-graceful-shutdown", "1", f"{APPS}:asgi")
         )
         ask()
         eventually(lambda: len(client.admin.contenders("q")) == 2)

@@ -22,9 +22,9 @@ from sqlalchemy.orm import Session
 import coordlock
 from coordlock.fencing.sql import create_fence_table
 from coordlock.testing.waiting import eventually
-from testbed.servers.ports import free_port
 from testbed.servers.postgres import Postgres
 from tests.docs.pages import blocks
+from tests.frameworks.serving import url_of
 
 DJANGO_PAGE = "docs/integrations/django.md"
 FASTAPI = "docs/integrations/fastapi.md"
@@ -138,9 +138,8 @@ def serve(bank: Bank, locks_url: str, tmp_path: Path) -> Iterator[Serve]:
     with ExitStack() as stack, httpx.Client(timeout=BOUND) as http:
 
         def run(*command: str) -> Send:
-            port = str(free_port())
             path = tmp_path / "output"
-            line = [sys.executable, "-m", *(part.format(port=port) for part in command)]
+            line = [sys.executable, "-m", *command]
             output = stack.enter_context(open(path, "wb"))
             process = subprocess.Popen(
                 line, cwd=tmp_path, env=environment, stdout=output, stderr=output
@@ -148,22 +147,15 @@ def serve(bank: Bank, locks_url: str, tmp_path: Path) -> Iterator[Serve]:
             stack.callback(process.wait)
             stack.callback(process.terminate)
 
+            url = url_of(process, path)
+
             def send() -> None:
-                assert process.poll() is None, path.read_text()
-                answer = http.post(f"http://127.0.0.1:{port}/alice")
+                answer = http.post(f"{url}/alice")
                 assert answer.status_code == 200, path.read_text()
 
-            eventually(lambda: process.poll() is not None or listening(http, port), within=BOUND)
             return send
 
         yield run
-
-
-def listening(http: httpx.Client, port: str) -> bool:
-    try:
-        return http.get(f"http://127.0.0.1:{port}/").status_code == 404
-    except httpx.TransportError:
-        return False
 
 
 @IN_POSTGRESQL
@@ -247,7 +239,7 @@ def test_django_loses_nothing_with_the_view_of_the_page(
     package.mkdir()
     for name, source in {**DJANGO, "views": of_the_page("views.py", DJANGO_PAGE)}.items():
         (package / f"{name}.py").write_text(source)
-    options = ("--workers", "2", "--threads", str(REQUESTS), "--bind", "127.0.0.1:{port}")
+    options = ("--workers", "2", "--threads", str(REQUESTS), "--bind", "127.0.0.1:0")
     environment = ("--env", "DJANGO_SETTINGS_MODULE=bank.settings")
     assert (
         bank.balance_after(
@@ -273,4 +265,4 @@ def test_fastapi_loses_nothing_whatever_the_order_and_the_scope_of_the_session(
         assert old in service
         service = service.replace(old, new)
     (tmp_path / "service.py").write_text(service)
-    assert bank.balance_after(serve("uvicorn", "--port", "{port}", "service:app")) == REQUESTS
+    assert bank.balance_after(serve("uvicorn", "--port", "0", "service:app")) == REQUESTS

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from coordlock_zookeeper import nodes
 from coordlock_zookeeper.watches import Watches
 
+from coordlock.model.contender import Contender
 from tests.mutants.mutant import SUITES, Changes, mutant, nothing
 
 
@@ -15,12 +16,11 @@ from tests.mutants.mutant import SUITES, Changes, mutant, nothing
     SUITES + "TestQueueOnZookeeper::test_a_snapshot_lists_the_nearest_before_and_counts_the_rest",
 )
 def orders_sequences_as_text() -> Changes:
-    def as_text(children: Sequence[str]) -> list[tuple[int, str]]:
-        found = ordered_names(children)
-        return sorted(found, key=lambda position: str(position[0]))
+    def as_text(parent: str, children: Sequence[str]) -> list[Contender]:
+        return sorted(in_order(parent, children), key=lambda contender: str(contender.order))
 
-    ordered_names = nodes.ordered_names
-    return [(nodes, "ordered_names", as_text)]
+    in_order = nodes.in_order
+    return [(nodes, "in_order", as_text)]
 
 
 @mutant(

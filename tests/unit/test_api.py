@@ -29,7 +29,6 @@ from coordlock.fencing.sql import (
     SQLFence,
     SQLGuardingFence,
 )
-from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith
 
 RECORD = Path(__file__).with_name("api.txt")
 #: The modules that applications use, each with its ``__all__``.
@@ -152,8 +151,6 @@ def members(kind: type) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
-        if base in (EnteredByWith, EnteredByAsyncWith):
-            continue  # what they add raises
         if base.__module__.partition(".")[0] == "coordlock":
             found |= {
                 name: inspect.unwrap(value) if name in SPECIAL else value

@@ -99,18 +99,14 @@ def test_a_file_that_cannot_be_used_is_an_error_that_names_it(
         configure()
 
 
-@pytest.mark.parametrize(
-    ("content", "given"),
-    [('url = "memory://"', {}), ("label = 'me'", {"url": "memory://"})],
-)
 def test_an_option_that_cannot_be_used_is_named_before_the_file_that_gives_others(
-    directory: Path, content: str, given: dict[str, str]
+    directory: Path,
 ) -> None:
-    (directory / "coordlock.toml").write_text(content)
+    (directory / "coordlock.toml").write_text('url = "memory://"')
     with pytest.raises(
         ConfigurationError, match=r"'ttl': 'soon'.*\(configured by coordlock.toml\)"
     ):
-        configure(options={**given, "ttl": "soon"})
+        configure(options={"ttl": "soon"})
 
 
 # How far locks have to reach
@@ -191,6 +187,26 @@ def test_settings_tell_what_chose_the_backend(
     assert configure("local://") == configure()
     monkeypatch.setenv("COORDLOCK_URL", "local://")
     assert configure().origin == "COORDLOCK_URL"
+
+
+def test_of_a_service_that_the_arguments_name_no_other_source_says_anything(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (directory / "coordlock.toml").write_text('backend = "etcd"\nhosts = ["h1"]\nttl = 30\n')
+    assert configure(options={"url": "redis://r"}) == configure("redis://r")
+    monkeypatch.setenv("COORDLOCK_URL", "etcd://h1/payments?ttl=30")
+    assert configure(options={"backend": "memory"}) == configure("memory://")
+
+
+def test_a_url_and_a_backend_that_name_two_services_are_refused() -> None:
+    for target, options in (
+        ({"url": "etcd://h", "backend": "redis"}, {}),
+        ("etcd://h", {"backend": "redis"}),
+        ({"backend": "redis"}, {"url": "etcd://h"}),
+    ):
+        with pytest.raises(ConfigurationError, match=r"'url' names etcd.*'backend' names 'redis'"):
+            configure(target, options)
+    assert configure({"url": "etcd://h", "backend": "etcd"}) == configure("etcd://h")
 
 
 # URLs

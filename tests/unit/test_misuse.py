@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -275,15 +274,8 @@ def test_an_error_whose_contexts_make_a_circle_is_raised_with_a_note(
     assert "lock 'q'" in caught.value.__notes__[0]
 
 
-#: From Python 3.14 on, Python itself says which statement to use.
-USE_WITH, USE_ASYNC_WITH = (
-    ("Did you mean to use", "Did you mean to use")
-    if sys.version_info >= (3, 14)
-    else (
-        r"enter it by `with`; .* coordlock\.connect_async\(\)",
-        r"`async with`; .* coordlock\.connect\(\)",
-    )
-)
+#: As Python itself says it, before 3.14 and from then on.
+USE_WITH, USE_ASYNC_WITH = "asynchronous context manager", "does not support the context manager"
 SYNC: list[Callable[[Client], Any]] = [
     lambda client: client,
     lambda client: client.lock("a"),

@@ -7,7 +7,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from coordlock.backend.config import _PLACE as PLACE
+from coordlock.backend.config import _IN_URL as IN_URL
 from coordlock.backend.registry import backend_for_scheme
 from coordlock.settings import COMMON_OPTIONS
 from coordlock.settings.keywords import Options
@@ -27,7 +27,10 @@ OPTIONS = [*COMMON_OPTIONS, *(one for name in SCHEMES for one in backend_for_sch
 
 
 def test_the_typed_options_are_those_of_the_backends() -> None:
-    assert set(Options.__annotations__) == {option.name for option in OPTIONS} | set(PLACE)
+    assert set(Options.__annotations__) == {option.name for option in OPTIONS} | {
+        *IN_URL,
+        "password_file",
+    }
 
 
 def test_the_typed_words_of_an_option_are_those_that_it_takes() -> None:

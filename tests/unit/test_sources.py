@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from coordlock import ConfigurationError
-from coordlock.settings.sources import _user_files, find
+from coordlock.settings import sources
 
 
 @dataclass
@@ -33,7 +33,14 @@ class Machine:
 
     def find(self) -> tuple[Any, str]:
         """What a process finds, and where."""
-        return find(self.environ, self.work, self.etc / "coordlock.toml")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.work)
+            return self.find_here(patch)
+
+    def find_here(self, patch: pytest.MonkeyPatch) -> tuple[Any, str]:
+        patch.setattr(os, "environ", self.environ)
+        patch.setattr(sources, "_SYSTEM_FILE", str(self.etc / "coordlock.toml"))
+        return sources.find()
 
 
 @pytest.fixture
@@ -61,10 +68,10 @@ def test_the_first_configuration_found_wins(machine: Machine) -> None:
     assert found() == ("memory://user", str(file))
     write(machine.work / "pyproject.toml", '[project]\nname = "x"')
     assert found() == ("memory://user", str(file))
-    file = write(machine.work / "pyproject.toml", '[tool.coordlock]\nurl = "memory://project"')
-    assert found() == ("memory://project", f"[tool.coordlock] in {file}")
-    file = write(machine.work / "coordlock.toml", 'url = "memory://file"')
-    assert found() == ("memory://file", str(file))
+    write(machine.work / "pyproject.toml", '[tool.coordlock]\nurl = "memory://project"')
+    assert found() == ("memory://project", "[tool.coordlock] in pyproject.toml")
+    write(machine.work / "coordlock.toml", 'url = "memory://file"')
+    assert found() == ("memory://file", "coordlock.toml")
     file = write(machine.top / "named.toml", 'url = "memory://named"')
     machine.environ["COORDLOCK_CONFIG"] = str(file)
     assert found() == ("memory://named", str(file))
@@ -90,10 +97,12 @@ def test_the_users_directory_is_where_the_xdg_variable_says(machine: Machine) ->
 
 
 def test_without_the_variable_home_is_the_accounts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "")
     account = pwd.getpwuid(os.getuid()).pw_dir
-    for environ in ({}, {"HOME": ""}):
-        assert [*_user_files(environ)] == [f"{account}/.config/coordlock.toml"]
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("HOME", "")
+    assert [*sources._user_files()] == [f"{account}/.config/coordlock.toml"]
+    monkeypatch.delenv("HOME")
+    assert [*sources._user_files()] == [f"{account}/.config/coordlock.toml"]
 
 
 @pytest.mark.parametrize("place", ["work", "home/.config", "etc"])
@@ -109,7 +118,8 @@ def test_what_is_there_and_cannot_be_read_is_an_error_that_names_it(
         file.symlink_to(machine.top / "missing")
     else:
         file.write_bytes(b"\xff")
-    with pytest.raises(ConfigurationError, match=re.escape(str(file))):
+    shown = file.name if place == "work" else str(file)
+    with pytest.raises(ConfigurationError, match=re.escape(shown)):
         machine.find()
 
 
@@ -158,7 +168,7 @@ def test_nothing_is_found_where_nothing_can_be_looked_at(
     machine.environ["HOME"] = str(machine.top / "file")
     monkeypatch.chdir(machine.work)
     machine.work.rmdir()
-    assert find(machine.environ, system_file=machine.etc / "x") == ("local://", "the default")
+    assert machine.find_here(monkeypatch) == ("local://", "the default")
 
 
 def test_a_file_may_begin_with_a_byte_order_mark(machine: Machine) -> None:

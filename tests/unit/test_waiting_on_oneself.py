@@ -5,7 +5,6 @@ import gc
 import logging
 import pickle
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,37 +12,34 @@ import pytest
 import coordlock
 from coordlock import AcquireTimeout, Mode, Settings
 from coordlock.runtime.log import flush
-from coordlock.testing.lock_service import LockService
+from coordlock.testing.waiting import eventually
 
 URL = "memory://waiting-on-oneself"
 
 
-@pytest.fixture
-def fast() -> Iterator[LockService]:
-    """A service whose time flies: a minute passes in a moment."""
-    ended = threading.Event()
-
-    def fly() -> None:
-        while not ended.wait(0.005):
-            service.advance(10)
-
-    with LockService() as service, ThreadPoolExecutor(1) as pool:
-        pool.submit(fly)
-        yield service
-        ended.set()
-
-
+@pytest.mark.parametrize("through", ["its client", "another client"])
 def test_a_thread_that_waits_for_itself_is_warned_and_told(
-    fast: LockService, caplog: pytest.LogCaptureFixture
+    through: str, caplog: pytest.LogCaptureFixture, root: str
 ) -> None:
-    with fast.connect() as client, client.lock("q"):
-        with pytest.raises(AcquireTimeout) as caught:
-            client.lock("q").acquire(timeout=600)
-        assert flush(30)
-    assert "held by this process since" in str(caught.value)
-    assert "in this thread" in str(caught.value)
-    warnings = [one for one in caplog.records if one.levelno == logging.WARNING]
-    assert ["holds itself" in one.getMessage() for one in warnings] == [True]
+    def warnings() -> list[logging.LogRecord]:
+        assert flush(60)
+        return [one for one in caplog.records if one.levelno == logging.WARNING]
+
+    with coordlock.connect(URL + root) as client, coordlock.connect(URL + root) as other:
+        lock = (client if through == "its client" else other).lock("q")
+        grant = client.lock("q").acquire()
+        with pytest.raises(AcquireTimeout, match="held by this process since") as caught:
+            lock.acquire(timeout=0.1)
+        assert "in this thread" in str(caught.value)
+
+        def release_once_warned() -> None:
+            eventually(warnings)
+            grant.release()
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(release_once_warned)
+            lock.acquire(timeout=60).release()
+        assert ["holds itself" in one.getMessage() for one in warnings()] == [True]
 
 
 def test_another_threads_grant_is_named_without_a_warning(
@@ -66,17 +62,6 @@ def test_another_threads_grant_is_named_without_a_warning(
         done.set()
         thread.join()
     assert "holds itself" not in caplog.text
-
-
-def test_a_thread_that_waits_for_itself_through_another_client_is_warned_and_told(
-    fast: LockService, caplog: pytest.LogCaptureFixture
-) -> None:
-    with fast.connect() as one, fast.connect() as other:
-        with one.lock("q"), pytest.raises(AcquireTimeout, match="held by this process since") as e:
-            other.lock("q").acquire(timeout=600)
-        assert flush(30)
-    assert "in this thread" in str(e.value)
-    assert "holds itself" in caplog.text
 
 
 def test_locks_of_one_name_at_two_services_are_two(

@@ -162,8 +162,6 @@ class Cluster:
         self._silent_at = 0.0
         #: Since when each answer has been older than what was seen; None while the last was not.
         self._older_since: float | None = None
-        #: When the last one was. Two that lie far apart say nothing of the time between.
-        self._older_at = 0.0
 
     @property
     def is_silent(self) -> bool:
@@ -206,13 +204,13 @@ class Cluster:
     def saw_older(self, revision: int) -> None:
         """An answer was refused because it is older than what was seen.
 
-        After some seconds of nothing else, etcd has lost its data, or was restored.
+        After some seconds of nothing else, etcd has lost its data, or was restored. Heartbeats show
+        the revision, too, so no paused member makes this of two old answers that lie far apart.
         """
         now = SYSTEM_CLOCK.now()
         with self._lock:
-            if self._older_since is None or now - self._older_at > _RESTORED_S:
+            if self._older_since is None:
                 self._older_since = now
-            self._older_at = now
             if now - self._older_since >= _RESTORED_S and revision < self.revision:
                 self.revision, self._older_since = revision, None
 

@@ -1,9 +1,8 @@
-"""Watch streams: one stream until it breaks, and what opens the next one."""
+"""A watch stream until it breaks, and then the next one."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from queue import SimpleQueue
 from random import uniform
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -11,6 +10,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import grpc
 
 from coordlock.errors import BackendUnavailable, CoordlockError
+from coordlock.runtime.clock import SYSTEM_CLOCK
 from coordlock.runtime.log import Log
 from coordlock.runtime.process import THREAD
 from coordlock_etcd import messages_pb2 as pb
@@ -18,9 +18,8 @@ from coordlock_etcd import requests
 from coordlock_etcd.errors import SERVICE, WatchRefused, is_elsewhere, needs_login, translate
 from coordlock_etcd.rpc import WATCH
 from coordlock_etcd.transport.call import metadata
-from coordlock_etcd.transport.cluster import Cluster, can_start_threads, check_threads
+from coordlock_etcd.transport.cluster import can_start_threads, check_threads
 from coordlock_etcd.transport.connection import Connection
-from coordlock_etcd.transport.login import TokenSource
 
 __all__ = ["StreamHost", "StreamUser"]
 
@@ -28,7 +27,8 @@ log = Log("coordlock")
 
 T = TypeVar("T")
 
-#: Seconds between attempts to open a stream: the first doubles up to the last.
+#: Seconds between attempts to open a stream: the first doubles up to the last, while streams break
+#: sooner than that.
 _BACKOFF_S: Final = (0.1, 2.0)
 
 
@@ -71,7 +71,9 @@ class StreamHost(Generic[T]):
         self._changed = threading.Condition(self.lock)
         self._targets: dict[int, T] = {}
         self.newest_id = 0
-        self._stream: Stream | None = None
+        #: The stream, and what is to be sent on it.
+        self._call: Any = None
+        self._requests: SimpleQueue[pb.WatchRequest | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._delay = _BACKOFF_S[0]
         #: Whether etcd has refused a watch, and not yet filed those that the next stream began
@@ -84,7 +86,7 @@ class StreamHost(Generic[T]):
     @property
     def is_open(self) -> bool:
         """Whether there is a stream."""
-        return self._stream is not None
+        return self._call is not None
 
     def start(self) -> None:
         """The user may need a stream by now."""
@@ -96,8 +98,8 @@ class StreamHost(Generic[T]):
 
     def send(self, request: pb.WatchRequest) -> None:
         """Send ``request`` on the stream, if there is one, in the order of the calls."""
-        if self._stream is not None:
-            self._stream.send(request)
+        if self._call is not None:
+            self._requests.put(request)
 
     def watch(self, target: T, key: bytes, end: bytes, *, puts: bool = False) -> int:
         """Send `requests.watch`; its id. What comes of it is for ``target``."""
@@ -120,8 +122,8 @@ class StreamHost(Generic[T]):
     def restart(self) -> None:
         """Open a new stream, on the endpoint that is now in use. Never blocks."""
         with self.lock:
-            if self._stream is not None:
-                self._stream.cancel()
+            if self._call is not None:
+                self._call.cancel()
 
     def close(self) -> None:
         """Let the thread end. Never blocks."""
@@ -145,8 +147,11 @@ class StreamHost(Generic[T]):
             elif self._thread is not threading.current_thread():
                 return
         while self._is_needed():
+            began = SYSTEM_CLOCK.now()
             self._serve()
             with self.lock:
+                if SYSTEM_CLOCK.now() - began > _BACKOFF_S[1]:
+                    self._delay = _BACKOFF_S[0]
                 # Not all clients at once, when a server is back.
                 delay = self._delay * uniform(0.5, 1.0)
                 self._changed.wait_for(lambda: self.closed, delay)
@@ -178,80 +183,52 @@ class StreamHost(Generic[T]):
             log.exception("etcd: a watch stream failed")
 
     def _follow(self) -> None:
-        login = self._connection.login
+        """Open a stream, and take its responses until it breaks, which raises an error."""
+        cluster, login = self._connection.cluster, self._connection.login
         token = None if login is None else login.token().result()
         with self.lock:  # so that `restart` finds it
             if self.closed:
                 return
-            self._stream = stream = Stream(self._connection.cluster, login, token)
+            check_threads()
+            endpoint = cluster.current
+            method = endpoint.channel.stream_stream(WATCH.path, WATCH.encode, WATCH.decode)
+            sent: SimpleQueue[pb.WatchRequest | None] = SimpleQueue()
+            self._requests = sent
+            # None ends the iterator, and with it the thread in which gRPC waits for requests.
+            self._call = call = method(iter(sent.get, None), metadata=metadata(token))
+        refusal: str | None = None
         try:
             self._user.opened()
             newest = self.newest_id
-            for response in stream.responses():
+            for response in call:
+                if response.created and response.canceled:
+                    refusal = response.cancel_reason or "the watch was refused"
+                    break
                 if response.created and response.watch_id >= newest:
-                    # All that it began with is filed: etcd refuses none of it.
-                    self._delay, self._is_refused = _BACKOFF_S[0], False
+                    self._is_refused = False  # all that it began with is filed
                 self._take(response)
-            raise BackendUnavailable(SERVICE, "the server ended the watch stream")
+        except grpc.RpcError:
+            code, details = call.code(), call.details() or ""
+            if needs_login(code, details, had_token=token is not None):
+                refusal = details
+            else:
+                if is_elsewhere(code, details):
+                    cluster.fail_over(endpoint, is_stuck=False)
+                host, has_answered = endpoint.host, endpoint.has_answered
+                raise translate(code, details, host, has_answered=has_answered) from None
         finally:
             with self.lock:
-                self._stream = None
+                self._call = None
                 self._targets.clear()
-            stream.close()
+            call.cancel()
+            sent.put(None)
+        if refusal is None:
+            raise BackendUnavailable(SERVICE, "the server ended the watch stream")
+        if login is not None:
+            login.forget(token)
+        raise WatchRefused(SERVICE, refusal)
 
     def _take(self, response: pb.WatchResponse) -> None:
         if response.events:
             self._connection.cluster.saw(response.events[-1].kv.mod_revision)
         self._user.received(response)
-
-
-class Stream:
-    """A stream on the endpoint in use, until it breaks or is cancelled. It carries ``token``."""
-
-    def __init__(self, cluster: Cluster, login: TokenSource | None, token: str | None) -> None:
-        self._cluster = cluster
-        self._login = login
-        self._token = token
-        self._endpoint: Final = cluster.current
-        self._requests: SimpleQueue[pb.WatchRequest | None] = SimpleQueue()
-        check_threads()
-        method = self._endpoint.channel.stream_stream(WATCH.path, WATCH.encode, WATCH.decode)
-        # None ends the iterator, and with it the thread in which gRPC waits for requests.
-        self._call: Any = method(iter(self._requests.get, None), metadata=metadata(token))
-
-    def send(self, request: pb.WatchRequest) -> None:
-        """Send ``request``, in the order of the calls; never blocks."""
-        self._requests.put(request)
-
-    def cancel(self) -> None:
-        """Break the stream; never blocks."""
-        self._call.cancel()
-
-    def responses(self) -> Iterator[pb.WatchResponse]:
-        """The responses until the stream breaks, which raises an error of coordlock.
-
-        That is `WatchRefused` where etcd refuses a watch: another stream logs in anew.
-        """
-        try:
-            for response in self._call:
-                if response.created and response.canceled:
-                    raise self._refused(response.cancel_reason or "the watch was refused")
-                yield response
-        except grpc.RpcError:
-            code, details = self._call.code(), self._call.details() or ""
-            if needs_login(code, details, had_token=self._token is not None):
-                raise self._refused(details) from None
-            if is_elsewhere(code, details):
-                self._cluster.fail_over(self._endpoint, is_stuck=False)
-            has_answered = self._endpoint.has_answered
-            raise translate(code, details, self._endpoint.host, has_answered=has_answered) from None
-
-    def _refused(self, reason: str) -> WatchRefused:
-        if self._login is not None:
-            self._login.forget(self._token)
-        return WatchRefused(SERVICE, reason)
-
-    def close(self) -> None:
-        """Free what the broken stream holds. Blocks no longer than gRPC's own cleanup."""
-        self._call.cancel()
-        self._requests.put(None)

@@ -1,7 +1,6 @@
 """For clients that share names with redis-py's `Lock`: the option ``compat=redis-py``.
 
-The files in ``lua`` replace some of the functions that operations call: ``functions`` for all of
-them, and ``operations`` each for one.
+The file in ``lua`` replaces some of the functions that operations call.
 """
 
 from __future__ import annotations
@@ -23,4 +22,4 @@ OPTION: Final = Option(
 
 def script() -> bytes:
     """The script for such a client."""
-    return usual(files(__name__, "functions"), files(__name__, "operations"))
+    return usual(files(__name__, "compat"))

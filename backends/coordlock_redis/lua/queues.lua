@@ -8,11 +8,7 @@ local function leave(queue, id)
   call('ZREM', key, id)
   call('HDEL', claims, id, '=' .. id)
   call('HDEL', watching, id)
-  if call('EXISTS', key) == 0 then
-    -- Where the server evicted the queue, there are more records than this contender's.
-    call('DEL', claims, watching)
-    call('SREM', ROOT .. 'queues', queue)
-  end
+  if call('EXISTS', key) == 0 then call('SREM', ROOT .. 'queues', queue) end
   change()
   if claim then
     local session = session_of(claim)
@@ -112,11 +108,11 @@ local function refusal(places)
 
   -- What is in the way of a newcomer, and how many contenders stand before that; nil for nothing.
   local function in_the_way(place)
-    local queue, own_marker, markers = ARGV[place], ARGV[place + 2], ARGV[place + 7]
-    local permits = tonumber(ARGV[place + 8])
+    local queue, own_marker, markers = ARGV[place], ARGV[place + 2], ARGV[place + 6]
+    local permits = tonumber(string.match(own_marker, '^permit(%d+)$'))
     local count = call('ZCARD', ROOT .. 'queue:' .. queue)
     if count == 0 then return nil end
-    if permits > 0 then
+    if permits then
       -- A queue in use is of one kind, so its last contender shows which.
       local last = part(queue, count - 1, count - 1)
       if string.match(last[4], '^%S+') ~= own_marker then return last end

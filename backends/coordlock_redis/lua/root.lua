@@ -3,7 +3,7 @@
 -- KEYS[1] is the root's state. All other keys of the root have the same hash tag, and their names
 -- begin as this one does:
 --
---   state              hash: run, promoted, born, last, ttl, delay, auto, since, quiet
+--   state              hash: run, promoted, born, last, restart_delay, since, quiet
 --   sessions           sorted set: session, by its expiry in microseconds of the server's clock
 --   held:<session>     hash: contender's id -> queue
 --   queues             set: the queues that have contenders
@@ -26,10 +26,10 @@ local ROOT = string.sub(KEYS[1], 1, -6)
 local call = redis.call
 
 -- What the client knows: when the server started or was promoted; the `born` of the state that it has
--- seen last, or 0; its restart_delay, -1 for the longest ttl; and the longest ttl that it has seen.
+-- seen last, or 0; its own restart_delay; and the largest one that it has seen.
 local function known_to_client()
-  local started, seen, delay, ttl = string.match(ARGV[5], '(%S+) (%S+) (%S+) (%S+)')
-  return tonumber(started), tonumber(seen), tonumber(delay), tonumber(ttl)
+  local started, seen, own, largest = string.match(ARGV[5], '(%S+) (%S+) (%S+) (%S+)')
+  return tonumber(started), tonumber(seen), tonumber(own), tonumber(largest)
 end
 
 -- While a slot moves, a node has some of its keys. It refuses to look for those that it lacks, so
@@ -38,10 +38,17 @@ if CLUSTER == '1' then call('EXISTS', ROOT .. 'nothing') end
 
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local state = call('HMGET', KEYS[1], 'run', 'born', 'last', 'ttl', 'quiet', 'promoted')
+local state = call('HMGET', KEYS[1], 'run', 'born', 'last', 'restart_delay', 'quiet', 'promoted')
 local born, last = tonumber(state[2] or 0), tonumber(state[3] or 0)
-local max_ttl, quiet = tonumber(state[4] or 0), tonumber(state[5] or 0)
+local delay, quiet = tonumber(state[4] or 0), tonumber(state[5] or 0)
 local promoted, has_changed = state[6], false
+
+-- Nothing is granted before `quiet`, which is never further off than the largest restart_delay, unless
+-- the clock was set back: then that counts from now on.
+if state[4] and quiet > now + delay then
+  quiet = now + delay
+  call('HSET', KEYS[1], 'quiet', quiet)
+end
 
 -- A number in a text. Lua would write those beyond 1e14 as 1.7e+15.
 local function int(number) return string.format('%.0f', number) end

@@ -11,7 +11,7 @@ else
 end
 
 if ARGV[1] == 'open' then
-  -- Begin a session. session, its ttl in microseconds -> last, born, the longest ttl
+  -- Begin a session. session, its ttl in microseconds -> born, the largest restart_delay
   local session, ttl = ARGV[FIRST], tonumber(ARGV[FIRST + 1])
   local policy = evicting_policy()
   if policy then return finish('evicts', policy) end
@@ -30,11 +30,11 @@ if ARGV[1] == 'open' then
   publish('inbox:' .. INBOX, 'hello')
 
   extend(session, ttl)
-  return finish('ok', last, born, max_ttl)
+  return finish('ok', born, delay)
 end
 
 if ARGV[1] == 'heartbeat' then
-  -- Extend a session. session, its ttl in microseconds -> born, the longest ttl
+  -- Extend a session. session, its ttl in microseconds -> born, the largest restart_delay
   local session, ttl = ARGV[FIRST], tonumber(ARGV[FIRST + 1])
   -- Redis refuses the first write of a script that needs memory when it has none left. So this one
   -- begins with a write that needs none: a session shall not end because others filled the memory.
@@ -44,7 +44,7 @@ if ARGV[1] == 'heartbeat' then
   if evicting_policy() then begin_anew(now) end
   if not expiry_of(session) then return finish('lost', born) end
   extend(session, ttl)
-  return finish('ok', born, max_ttl)
+  return finish('ok', born, delay)
 end
 
 if ARGV[1] == 'close' then

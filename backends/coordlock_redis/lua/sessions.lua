@@ -28,36 +28,24 @@ local function promotion()
   return id and offset and id .. ':' .. offset or ''
 end
 
--- Keep the longest ttl and the largest restart_delay of all clients. They only grow: data that comes
--- back after a restart may be older than a session. Nothing is granted before that delay has passed
--- since the time before which grants may have been lost.
-local function keep_quiet(since, ttl)
-  local _, _, delay = known_to_client()
-  local kept = call('HMGET', KEYS[1], 'delay', 'auto')
-  max_ttl = math.max(max_ttl, ttl)
-  local explicit = math.max(tonumber(kept[1] or 0), delay)
-  local is_auto = kept[2] or delay < 0
-  call('HSET', KEYS[1], 'ttl', max_ttl, 'delay', explicit)
-  if is_auto then call('HSET', KEYS[1], 'auto', '1') end
-  local pause = math.max(explicit, is_auto and max_ttl or 0)
-  if pause > 0 then quiet = math.max(quiet, since + pause) end
-  call('HSET', KEYS[1], 'since', since, 'quiet', quiet)
+-- Keep the largest restart_delay of all clients. It only grows: data that comes back after a restart may
+-- be older than a session. Nothing is granted before it has passed since the time before which grants
+-- may have been lost.
+local function keep_quiet(since, wanted)
+  delay = math.max(delay, wanted)
+  quiet = math.max(quiet, since + delay)
+  call('HSET', KEYS[1], 'restart_delay', delay, 'since', since, 'quiet', quiet)
 end
 
 -- Nothing that was granted before counts any more; it may have been granted until `since`.
 local function begin_anew(since)
   local sessions = call('ZRANGE', ROOT .. 'sessions', '0', '-1')
-  -- What is left of an earlier pause goes on; counted from now where the clock has gone back.
-  quiet = born <= now and quiet or now + math.max(0, quiet - born)
-  local _, _, _, ttl = known_to_client()
-  keep_quiet(since, ttl)
+  local _, _, _, largest = known_to_client()
+  keep_quiet(since, largest)
   born, promoted = now, promotion()
   change()
   for _, session in ipairs(sessions) do
     report_end(session)
-    -- The set of queues may be gone alone, where the server evicts keys.
-    local held = call('HGETALL', ROOT .. 'held:' .. session)
-    for at = 2, #held, 2 do call('SADD', ROOT .. 'queues', held[at]) end
     call('DEL', ROOT .. 'held:' .. session)
   end
   for _, queue in ipairs(call('SMEMBERS', ROOT .. 'queues')) do
@@ -83,10 +71,10 @@ local function extend(session, ttl)
   call('ZADD', ROOT .. 'sessions', now + ttl, session)
   -- The first client after a restart may have had a smaller restart_delay, or may not have known that
   -- there was data.
-  local _, seen = known_to_client()
+  local _, seen, own = known_to_client()
   local since = tonumber(call('HGET', KEYS[1], 'since') or 0)
   if seen > 0 and seen ~= born then since = math.max(since, born) end
-  keep_quiet(math.min(now, since), ttl) -- where the clock has gone back, it counts from now on
+  keep_quiet(math.min(now, since), own) -- where the clock has gone back, it counts from now on
 end
 
 -- The policies that concern the root's keys, which do not expire.

@@ -33,7 +33,7 @@ from coordlock_redis.errors import client_closed
 from coordlock_redis.options import DB, delay_or_auto, restart_delay
 from coordlock_redis.redlock.nodes import SERVICE, Node, Runs, described
 from coordlock_redis.request_thread import RequestThread
-from coordlock_redis.requests import MICROSECONDS, Argument, Request, ScriptContext
+from coordlock_redis.requests import MICROSECONDS, Request, ScriptContext, Word
 from coordlock_redis.scripts import files
 from coordlock_redis.servers import Connection
 
@@ -67,8 +67,8 @@ _SCRIPT: Final = files("coordlock_redis.redlock", "operations")
 class _Header(ScriptContext):
     """What the script of this module is given: when the server counts."""
 
-    def arguments(self, name: str, connection: Connection) -> tuple[Argument, ...]:
-        return 0, name, connection.started + int((self.delay or 0) * MICROSECONDS)
+    def arguments(self, name: str, connection: Connection) -> tuple[Word, ...]:
+        return 0, name, connection.started + int(self.delay * MICROSECONDS)
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class RedlockBackend(Backend):
         self._longest: Final = ttl * _ACQUIRE
         self._majority: Final = len(nodes) // 2 + 1
         self._clock: Final = timers.clock
-        context = _Header(prefix, "", delay, ttl)
+        context = _Header(prefix, "", delay, delay)
         self._nodes: Final = [
             RequestThread(node, context, timers.clock, node.timeout) for node in nodes
         ]
@@ -132,12 +132,11 @@ class RedlockBackend(Backend):
             node = access.servers(alone, None, timers.clock, _SCRIPT, tls=tls)
             fields = vars(node) | {"timeout": timeout}
             nodes.append(Node(**fields, runs=runs))
-        delay = restart_delay(settings)
         return cls(
             nodes,
             access.prefix(settings.root) + b"lock:",
             settings.ttl,
-            settings.ttl if delay is None else delay,
+            restart_delay(settings),
             timers,
         )
 
@@ -168,7 +167,7 @@ class RedlockBackend(Backend):
             ages = [now - key.since for key in asked]
             late = max([age for age in ages if age < self._longest], default=0.0)
             certain = self._ttl - self._drift - late
-            arguments: list[Argument] = [self._milliseconds]
+            arguments: list[Word] = [self._milliseconds]
             for each in (*held.values(), *asked):
                 arguments += (each.key, each.value)
             # Under the lock: none of them is deleted before.
@@ -176,13 +175,14 @@ class RedlockBackend(Backend):
 
         def decide(came: list[Any], failures: list[BackendError]) -> Promise[float] | None:
             counts = dict(zip(held, map(sum, zip(*came, strict=True)), strict=False))
-            missing = [id for id, count in counts.items() if count < self._majority]
+            few = [id for id, count in counts.items() if count < self._majority]
+            missing = [id for id in few if id in self._held]  # others were released meanwhile
             if len(came) >= self._majority and not missing:
                 return resolved(certain)
             out_of = len(self._servers)
             for id in missing:
                 without = len(came) - counts[id]
-                if without > out_of - self._majority and id in self._held:
+                if without > out_of - self._majority:
                     reason = (
                         f"{without} of {out_of} servers have lost the lock {held[id].queue!r}: "
                         "they were restarted, or their clocks went wrong"
@@ -190,8 +190,6 @@ class RedlockBackend(Backend):
                     return failed(self._session.lose(session, reason))
             if len(came) + len(failures) < out_of:
                 return None
-            if all(id not in self._held for id in missing) and len(came) >= self._majority:
-                return resolved(certain)  # they were released meanwhile
             return self._silence(failures) or failed(self._unavailable(failures))
 
         return _decided(answers, decide)
@@ -264,7 +262,7 @@ class RedlockBackend(Backend):
                 return self._closing
             self._closing = closing = Promise[None]()
             self._session.forget(closes=True)
-            arguments: list[Argument] = [
+            arguments: list[Word] = [
                 word for id, held in self._held.items() for word in (held.key, id)
             ]
         ended = all_of(
@@ -278,7 +276,7 @@ class RedlockBackend(Backend):
         return int(self._ttl * 1000)
 
     def _delete(self, entries: Sequence[Entry]) -> list[Promise[int]]:
-        arguments: list[Argument] = []
+        arguments: list[Word] = []
         with self._lock:
             for entry in entries:
                 self._held.pop(entry.id, None)
@@ -286,7 +284,7 @@ class RedlockBackend(Backend):
             return self._ask("unlock", arguments, lambda answer: int(answer[1]))
 
     def _ask(
-        self, script: str, arguments: Sequence[Argument], read: Callable[[list[Any]], T]
+        self, script: str, arguments: Sequence[Word], read: Callable[[list[Any]], T]
     ) -> list[Promise[T]]:
         """Ask every server."""
         return [node.ask(Request(script, arguments, read)) for node in self._nodes]

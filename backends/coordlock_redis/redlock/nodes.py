@@ -10,9 +10,8 @@ from typing import Final
 from coordlock.backend import ServiceInfo
 from coordlock.errors import BackendError, BackendUnavailable
 from coordlock.runtime.log import Log
-from coordlock_redis.describe import fields_of
-from coordlock_redis.errors import translate
-from coordlock_redis.servers import BROKEN, Connection, Servers, info
+from coordlock_redis.describe import fields_of, version_of
+from coordlock_redis.servers import Connection, Servers, info
 
 __all__ = ["SERVICE", "Node", "Runs", "described"]
 
@@ -69,6 +68,7 @@ class Node(Servers):
 
     def _check(self, connection: Connection) -> None:
         [name] = self.names
+        [memory] = connection.ask(("INFO", "memory"))
         if connection.is_cluster:
             reason = (
                 f"{name} is a node of a cluster, which keeps a key on one node only: "
@@ -76,7 +76,7 @@ class Node(Servers):
             )
         elif (other := self.runs.claim(name, connection.run)) is not None:
             reason = f"{name} is the same server as {other}, which votes once: name another server"
-        elif policy := _evicting(info(connection.ask("INFO", "memory"))):
+        elif policy := _evicting(info(memory)):
             reason = (
                 f"maxmemory-policy of {name} is {policy}, so it may delete locks when its memory "
                 "is full: set it to noeviction"
@@ -99,17 +99,11 @@ def described(nodes: Sequence[Node], ttl: float, delay: float) -> ServiceInfo:
     found: dict[str, list[str]] = {}
     for node in nodes:
         try:
-            connection = node.connect()
-            try:
-                fields = fields_of(connection)
-            except BROKEN as error:
-                raise translate(error, connection.where) from None
-            finally:
-                connection.close()
+            fields = fields_of(node)
         except BackendError as error:
             silent.append(f"it has no vote: {error.reason}")
             continue
-        versions.append(fields.get("valkey_version") or fields.get("redis_version", ""))
+        versions.append(version_of(fields))
         for text in _dangers(fields, is_early=delay < ttl):
             found.setdefault(text, []).append(node.names[0])
     warnings = [

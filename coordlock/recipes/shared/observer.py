@@ -14,7 +14,7 @@ from coordlock.model.contender import Snapshot
 from coordlock.runtime.clock import soon
 from coordlock.runtime.deadline import Cancellation, Cancelled, DeadlineReached
 from coordlock.runtime.driver import Steps, awaiting, blocking, bounded
-from coordlock.runtime.guards import EnteredByAsyncWith, EnteredByWith, Resident
+from coordlock.runtime.guards import Resident
 from coordlock.runtime.promise import Condition
 from coordlock.settings import Duration, timeout_of
 
@@ -148,7 +148,7 @@ def _drop(engine: Engine, observation: Observation[Any]) -> None:
         soon(engine.timers, observation.cancel)
 
 
-class Observer(EnteredByWith, BaseObserver[T]):
+class Observer(BaseObserver[T]):
     """Follows a state of the service: an iterator of its states, from the present one on.
 
     Each is the newest at its time; the states never go back. A context manager that closes it,
@@ -174,7 +174,7 @@ class Observer(EnteredByWith, BaseObserver[T]):
         self.close()
 
 
-class AsyncObserver(EnteredByAsyncWith, BaseObserver[T]):
+class AsyncObserver(BaseObserver[T]):
     """Follows a state of the service: an async iterator of its states, from the present one on.
 
     Each is the newest at its time; the states never go back. An async context manager that closes

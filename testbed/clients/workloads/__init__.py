@@ -6,12 +6,10 @@ from typing import Final
 
 from testbed.clients.workloads.convert import Convert
 from testbed.clients.workloads.deadlock import Deadlock
-from testbed.clients.workloads.elect import Elect
-from testbed.clients.workloads.gather import Gather
 from testbed.clients.workloads.guarded import Guarded
-from testbed.clients.workloads.modes import Modes
+from testbed.clients.workloads.publishing import Elect, Gather
 from testbed.clients.workloads.queue import Queue
-from testbed.clients.workloads.register import Register
+from testbed.clients.workloads.register import Modes, Register
 from testbed.clients.workloads.several import Multi, Tree
 from testbed.clients.workloads.values import Values
 from testbed.clients.workloads.work import Work

@@ -1,4 +1,8 @@
-"""What elections and groups have in common: grants by which others know who is there."""
+"""Grants that publish a value, and observers of them.
+
+elect: clients campaign, publish and resign, and observe who leads. gather: clients join groups,
+change their values and leave, and observe who is there.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,18 @@ from coordlock_faults.journal import Journal
 
 import coordlock
 from coordlock.model.claim import Mode
+from coordlock.recipes.election import Candidate
+from coordlock.recipes.group import GroupView, Member
 from testbed.clients.attempt_log import AttemptLog
 from testbed.clients.following import follow
 from testbed.clients.steps import Steps
 from testbed.clients.worker import EXPECTED, Patience, Worker
 from testbed.clients.workloads.workload import Workload
 
-__all__ = ["Publishing"]
+__all__ = ["Elect", "Gather"]
 
 
-class Publishing(Workload):
+class _Publishing(Workload):
     """Clients stand somewhere with a mark, change it, and leave; others look who is there."""
 
     observes = True
@@ -34,10 +40,6 @@ class Publishing(Workload):
     @abstractmethod
     def stand(self, client: Any, name: str, mark: bytes, timeout: float | None) -> Any:
         """Ask for the grant."""
-
-    @abstractmethod
-    def publish(self, grant: Any, mark: bytes) -> Any:
-        """Publish another mark."""
 
     @abstractmethod
     def place(self, client: Any, name: str) -> Any:
@@ -86,10 +88,11 @@ class Publishing(Workload):
         return attempt
 
     def _publish(self, worker: Worker, attempt: AttemptLog) -> Steps[None]:
+        grant: Any = attempt.grant
         mark = worker.scribe.value()
         log = worker.scribe.call(Act.PUBLISH, attempt.lock, attempt.name, (mark,))
         try:
-            yield partial(self.publish, attempt.grant, b"%d" % mark)
+            yield partial(grant.publish, b"%d" % mark)
         except EXPECTED as error:
             log.raised(type(error).__name__, str(error))
         else:
@@ -107,3 +110,52 @@ class Publishing(Workload):
         with coordlock.connect(url) as client:
             for name in self.locks:
                 journal.log(Present, name, self.state(self.ask(self.place(client, name))()))
+
+
+class Elect(_Publishing):
+    """Elections with the names of locks."""
+
+    claim = Mode.EX
+
+    def patience(self, worker: Worker) -> Patience:
+        # Nobody waits for good: who leads in the end does so through quiescence.
+        given = worker.patience()
+        return Patience(worker.dice.uniform(2, 8)) if given == Patience() else given
+
+    def stand(self, client: Any, name: str, mark: bytes, timeout: float | None) -> Any:
+        return client.election(name).campaign(mark, timeout=timeout)
+
+    def place(self, client: Any, name: str) -> Any:
+        return client.election(name)
+
+    def ask(self, place: Any) -> Callable[[], Any]:
+        leader: Callable[[], Any] = place.leader
+        return leader
+
+    def state(self, told: Candidate | None) -> tuple[int, ...]:
+        return () if told is None else (told.token or 0, int(told.value))
+
+
+class Gather(_Publishing):
+    """Groups with the names of locks."""
+
+    claim = Mode.NL
+
+    def patience(self, worker: Worker) -> Patience:
+        # Who joins waits for nobody.
+        cancelled = worker.is_async and worker.dice.random() < 0.1
+        return Patience(cancelled=worker.dice.random() * 0.02 if cancelled else None)
+
+    def stand(self, client: Any, name: str, mark: bytes, timeout: float | None) -> Any:
+        return client.group(name).join(mark)
+
+    def place(self, client: Any, name: str) -> Any:
+        return client.group(name)
+
+    def ask(self, place: Any) -> Callable[[], Any]:
+        members: Callable[[], Any] = place.members
+        return members
+
+    def state(self, told: GroupView | tuple[Member, ...]) -> tuple[int, ...]:
+        members = told.members if isinstance(told, GroupView) else told
+        return tuple(number for one in members for number in (one.token or 0, int(one.value)))

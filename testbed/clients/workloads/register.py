@@ -1,18 +1,27 @@
-"""register: exclusive locks, under which a fenced set is read and added to."""
+"""Fenced sets, which are read and added to under locks.
+
+register: exclusive locks. modes: all six modes, and semaphores; the fence protects where it can.
+"""
 
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from coordlock_faults.events import Kind
 
-from coordlock.model.claim import Mode
+from coordlock.model.claim import Claim, Mode, Permit
 from testbed.clients.attempt_log import AttemptLog
 from testbed.clients.steps import Steps
 from testbed.clients.worker import Worker
-from testbed.clients.workloads.workload import Workload
+from testbed.clients.workloads.workload import Workload, hold
 
-__all__ = ["Register", "use"]
+__all__ = ["Modes", "Register"]
+
+#: How often each mode is asked for, in percent.
+_OFTEN: Final = {Mode.NL: 5, Mode.CR: 15, Mode.CW: 20, Mode.PR: 30, Mode.PW: 10, Mode.EX: 20}
+#: Those whose tokens have an order that tells the stale from the live.
+_FENCED: Final = (Mode.PR, Mode.PW, Mode.EX)
 
 
 class Register(Workload):
@@ -22,10 +31,32 @@ class Register(Workload):
         lock = worker.dice.choice(self.locks)
         attempt = yield from worker.acquire(lock, Mode.EX, worker.patience())
         if attempt is not None:
-            yield from use(worker, attempt)
+            yield from _use(worker, attempt)
 
 
-def use(worker: Worker, attempt: AttemptLog) -> Steps[None]:
+class Modes(Workload):
+    """Shared reads, exclusive adds, and claims under which nothing is done.
+
+    Beside each lock is a semaphore of one, two or three.
+    """
+
+    threads, tasks = 3, 4
+
+    def round(self, worker: Worker) -> Steps[None]:
+        number = worker.dice.randrange(len(self.locks))
+        lock, claim = self.locks[number], self._mode(worker)
+        if worker.dice.random() < 0.5:
+            lock, claim = f"semaphore{number}", Permit(1 + number % 3)
+        attempt = yield from worker.acquire(lock, claim, worker.patience())
+        if attempt is not None:
+            yield from _use(worker, attempt) if claim in _FENCED else hold(worker, attempt)
+
+    def _mode(self, worker: Worker) -> Claim:
+        [mode] = worker.dice.choices(list(_OFTEN), list(_OFTEN.values()))
+        return mode
+
+
+def _use(worker: Worker, attempt: AttemptLog) -> Steps[None]:
     """Read and add under a grant, until its time is over or the loss is seen; release it.
 
     As a naive user does it, who looks at the signal after each step and not before the next one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,7 @@ def queue_watch(client: coordlock.Client) -> EtcdWatch | None:
 
 def is_watched(client: coordlock.Client) -> bool:
     queue = queue_watch(client)
-    return queue is not None and queue.is_filed
+    return queue is not None and queue.filed < math.inf
 
 
 def take_turns(clients: list[coordlock.Client], until: Callable[[], bool]) -> int:

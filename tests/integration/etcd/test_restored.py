@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import coordlock
+from coordlock.runtime.log import flush
 from coordlock.testing.backend_contract import BOUND
 from coordlock.testing.waiting import eventually
 from coordlock.types import VersionedValue
@@ -55,7 +56,10 @@ def is_at_version(value: VersionedValue | None, version: int) -> bool:
 
 @pytest.mark.timeout(180)
 def test_a_restored_snapshot_ends_the_grants_that_are_missing_in_it_and_no_others(
-    server: EtcdServer, client: coordlock.Client, tmp_path: Path
+    server: EtcdServer,
+    client: coordlock.Client,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     snapshot, value = tmp_path / "snapshot", client.value("/data/value")
     kept = client.lock("kept").acquire()
@@ -75,3 +79,5 @@ def test_a_restored_snapshot_ends_the_grants_that_are_missing_in_it_and_no_other
     with client.lock("missing"):
         kept.check()
     kept.release()
+    assert flush(30)
+    assert caplog.text.count("is in doubt") <= 2, "an outage that ends once it is all known"

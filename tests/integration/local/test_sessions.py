@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import shutil
 import stat
 import tarfile
@@ -18,10 +19,12 @@ import pytest
 from coordlock_local.slots import Slot, Slots
 
 import coordlock
+from coordlock.backend import Expect, Put
 from coordlock.errors import (
     AuthenticationFailed,
     BackendError,
     ConfigurationError,
+    Evicted,
     LockLost,
     SessionLost,
 )
@@ -154,6 +157,23 @@ def test_a_session_whose_file_was_removed_is_dead_to_itself_too(
     with pytest.raises(SessionLost):
         one.backend.enqueue([Entry("q", "a" * 32, Mode.EX, OWNER)]).result(BOUND)
     assert one.ids() == []
+
+
+def test_a_contender_whose_session_is_dead_to_others_guards_no_write(
+    party: Callable[..., Party], root: str
+) -> None:
+    """Something may have cleared old files away; the holder learns of it within five seconds."""
+    one, two = party(), party()
+    _, held, _ = one.enqueue()
+    os.unlink(Path(root) / "sessions" / one.info.id)
+    _, next, snapshot = two.enqueue()
+    assert snapshot.contenders == (next,)
+    for request in (
+        one.backend.write([Put("/app/a", b"past")], [held]),
+        one.backend.read("/app/a", guard=held),
+    ):
+        assert isinstance(request.exception(BOUND), Evicted)
+    assert two.backend.write([Expect("/app/a", 0)], [next]).exception(BOUND) is None
 
 
 def test_a_session_that_is_lost_while_its_watcher_sleeps_leaves_no_thread(
@@ -360,21 +380,41 @@ def test_a_directory_writable_for_everybody_is_refused(root: str, mode: int) -> 
         Party(root)
 
 
-def test_a_full_disk_is_named_with_the_file_that_needs_room(
-    party: Callable[..., Party], root: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("file", ["queues/q", "counter"])
+def test_a_full_disk_is_named_by_the_directory_that_needs_room(
+    party: Callable[..., Party], root: str, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
     one, write = party(), os.pwrite
 
     def refuse(descriptor: int, data: bytes, offset: int) -> int:
-        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("/queues/q"):
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(file):
             raise OSError(28, os.strerror(28))
         return write(descriptor, data, offset)
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", refuse)
-        with pytest.raises(BackendError, match=f"{root}/queues/q: No space left.* free some space"):
+        with pytest.raises(BackendError, match=f"{root}: No space left.* free some space"):
             one.enqueue()
     assert one.enqueue()[2].contenders
+
+
+def test_a_value_that_finds_no_room_leaves_the_former_one_and_no_other_file(
+    party: Callable[..., Party], root: str
+) -> None:
+    one = party()
+    _, me, _ = one.enqueue()
+    one.backend.publish(me, b"former", 1).result(BOUND)
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, unlimited[1]))
+    try:
+        refused = one.backend.publish(me, bytes(10_000), 2).exception(BOUND)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    assert isinstance(refused, BackendError)
+    assert f"{root}: File too large" in str(refused)
+    assert len(os.listdir(Path(root) / "values")) == 1
+    [found] = one.backend.snapshot("q", owners=True).result(BOUND).contenders
+    assert (found.value, found.version) == (b"former", 2)
 
 
 @pytest.mark.parametrize(

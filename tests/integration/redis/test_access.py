@@ -74,6 +74,20 @@ def test_tls_with_certificates_of_both(
     excludes(f"rediss://{host}:{secure.tls_port}{root}?restart_delay=0&{shown(certificates)}")
 
 
+def test_large_values_cross_tls_whole(
+    secure: RedisServer, certificates: Certificates, root: str
+) -> None:
+    """They are many records of TLS, of which nothing may stay where poll does not see it."""
+    url = f"rediss://127.0.0.1:{secure.tls_port}{root}?restart_delay=0&{shown(certificates)}"
+    with coordlock.connect(url, request_timeout="30s") as client:
+        for size in (16_384, 65_536, 65_537, 1_000_000):
+            data = bytes(range(256)) * (size // 256 + 1)
+            client.value("/v").set(data)
+            stored = client.value("/v").get()
+            assert stored is not None
+            assert stored.data == data
+
+
 def is_unavailable(url: str, why: str) -> None:
     """Connecting fails and says why; where the machine stands still, after some attempts."""
 

@@ -54,6 +54,19 @@ def test_a_clock_that_is_set_back_keeps_holders_and_order(
         assert second.release()
 
 
+def test_a_clock_that_is_set_back_holds_grants_up_for_the_restart_delay_alone(
+    server: RedisServer, clock: WallClock, root: str
+) -> None:
+    """Of a root that came when the server had run for longer than that."""
+    url = server.url_for(root, ttl="3s", restart_delay="auto")
+    with server.client() as admin:
+        eventually(lambda: admin.info("server")["uptime_in_seconds"] >= 5)
+    with coordlock.connect(url) as client:
+        client.lock("a").acquire(timeout=60).release()
+        jump(server, clock, -HOUR)
+        client.lock("a").acquire(timeout=60).release()
+
+
 def test_a_dead_clients_lock_is_free_once_a_clock_that_was_set_back_has_caught_up(
     server: RedisServer, clock: WallClock, root: str
 ) -> None:

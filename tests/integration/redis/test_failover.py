@@ -148,8 +148,8 @@ def test_a_failover_there_and_back_ends_every_grant_though_the_server_has_not_re
     with only.client() as admin:
         admin.hset(f"{{{root}}}:state", "since", 1)  # as if the server had run for long
     with (
-        coordlock.connect(only.url_for(root, ttl="15s", restart_delay="auto")) as one,
-        coordlock.connect(only.url_for(root, ttl="15s", restart_delay="auto")) as two,
+        coordlock.connect(only.url_for(root, ttl="60s", restart_delay="auto")) as one,
+        coordlock.connect(only.url_for(root, ttl="60s", restart_delay="auto")) as two,
         only.client() as admin,
         replica.client() as other,
     ):

@@ -21,7 +21,6 @@ from coordlock import BackendError, GrantState, LockLost
 from coordlock.backend import Put
 from coordlock.errors import AuthenticationFailed, WaitUnavailable
 from coordlock.runtime.clock import SYSTEM_CLOCK
-from coordlock.testing.client_suite import error_of
 from coordlock.testing.waiting import eventually
 from testbed.servers.redis import RedisServer
 
@@ -88,7 +87,7 @@ def test_a_client_that_knew_the_data_waits_though_another_one_came_first_after_i
             assert time.monotonic() - began >= 1.9
 
 
-def test_a_longest_ttl_that_was_deleted_is_that_of_the_clients_that_live(
+def test_a_largest_delay_that_was_deleted_is_that_of_the_clients_that_live(
     only: RedisServer, root: str
 ) -> None:
     key = f"{{{root}}}:state"
@@ -97,10 +96,10 @@ def test_a_longest_ttl_that_was_deleted_is_that_of_the_clients_that_live(
         with coordlock.connect(url, ttl="300s"):
             pass
         [command] = re.findall(
-            "redis-cli (HDEL .*ttl delay auto)", "\n".join(client.admin.describe().notes)
+            "redis-cli (HDEL .* restart_delay)", "\n".join(client.admin.describe().notes)
         )
-        assert admin.execute_command(*shlex.split(command)) == 3
-        eventually(lambda: admin.hmget(key, "ttl", "auto") == [b"9000000", b"1"])
+        assert admin.execute_command(*shlex.split(command)) == 1
+        eventually(lambda: admin.hget(key, "restart_delay") == b"9000000")
         assert "is granted for 9 s" in "\n".join(client.admin.describe().notes)
 
 
@@ -243,18 +242,6 @@ def test_requests_keep_their_order_though_the_server_has_forgotten_the_script(
                 value = client.value("/v").get()
                 assert value is not None
                 assert value.data == b"%d" % (2 * number + 1)
-
-
-def test_what_an_evicted_queue_leaves_goes_with_the_next_contender(
-    only: RedisServer, root: str
-) -> None:
-    url = only.url_for(root, ttl="60s")
-    with coordlock.connect(url) as one, coordlock.connect(url) as two, only.client() as admin:
-        one.lock("a").acquire(timeout=60)
-        error_of(lambda: two.lock("a").acquire(timeout=0.5), coordlock.AcquireTimeout)
-        admin.delete(f"{{{root}}}:queue:a")  # as an eviction
-        two.lock("a").acquire(timeout=60).release()
-        eventually(lambda: not admin.keys(f"{{{root}}}:*:a"))
 
 
 def test_a_full_memory_refuses_new_grants_and_ends_none(only: RedisServer, root: str) -> None:

@@ -134,6 +134,7 @@ def test_a_server_has_no_vote_for_a_time_to_live_after_its_restart(
         client.lock("a").acquire(timeout=60).release()
         for node in servers.nodes[:3]:
             node.kill()
+        for node in servers.nodes[:3]:
             node.start()
         error_of(lambda: client.lock("a").acquire(timeout=0.5), BackendUnavailable, "restart")
         client.lock("a").acquire(timeout=60).release()

@@ -83,8 +83,8 @@ class Trial:
         self.journal = Journal(file, "nemesis")
         self.scene = Scene(system, crew, root, self.journal, compactable=lambda: 1)
 
-    def nemesis(self, *faults: str, seed: int = 1) -> Nemesis:
-        return Nemesis(self.system, self.crew, self.journal, seed, self.root, faults)
+    def nemesis(self) -> Nemesis:
+        return Nemesis(self.scene, 1, ())
 
     def fault(self, name: str) -> FaultMaker:
         return FAULTS[name](self.scene, Random(1))

@@ -71,20 +71,6 @@ def test_changes_that_come_during_a_reading_need_one_more() -> None:
     assert shown(observation) == (2, None)
 
 
-def test_a_change_that_says_what_it_makes_of_the_shown_state_needs_no_reading() -> None:
-    service = Service()
-    observation = service.observe()
-    service.observers.changed("x", lambda known: Listing({}, 2))  # nothing is shown yet
-    service.answer(1)
-    service.answer(2)
-    service.observers.changed("x", lambda known: Listing({}, known.revision + 1))
-    assert shown(observation) == (3, None)
-    service.observers.changed("x", lambda known: known)
-    assert len(service.readings) == 2
-    service.observers.changed("x", lambda known: None)
-    assert len(service.readings) == 3
-
-
 def test_nothing_is_read_before_changes_are_reported() -> None:
     service = Service(is_live=False)
     observation = service.observe()
@@ -139,9 +125,7 @@ def test_a_gap_that_is_over_makes_all_read_that_is_reported() -> None:
     observation = service.observe()
     service.answer(1)
     service.time.advance(2.0)
-    service.observers.gap(1.0, is_over=True, is_shown=False)
-    assert shown(observation) == (1, None)
-    service.observers.tell()
+    service.observers.gap(1.0, is_over=True)
     assert shown(observation) == (1, 1.0)
     service.answer(2)
     assert shown(observation) == (2, None)
@@ -256,9 +240,7 @@ def test_where_readings_may_show_the_past_the_service_says_since_when_they_are_s
     )
     observation = service.observe()
     service.answer(1)
-    service.observers.gap(9.0, "y", is_over=True)
-    assert shown(observation) == (1, None)
-    service.observers.gap(9.0, "x", is_over=True)
+    service.observers.gap(9.0, is_over=True)
     assert shown(observation) == (1, 7.0)
     service.answer(2)
     assert shown(observation) == (2, None)
@@ -276,12 +258,3 @@ def test_a_callback_that_raises_disturbs_no_other() -> None:
     service.observers.changed("x")
     service.answer(3)
     assert shown(observation) == (3, None)
-
-
-def test_a_change_that_is_not_understood_is_read() -> None:
-    service = Service()
-    observation = service.observe()
-    service.answer(1)
-    service.observers.changed("x", lambda known: known.nothing)
-    service.answer(2)
-    assert shown(observation) == (2, None)

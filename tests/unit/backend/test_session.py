@@ -28,6 +28,17 @@ def test_a_session_is_lost_once() -> None:
     assert one.current is None
 
 
+def test_a_request_between_a_loss_and_the_next_session_names_the_loss() -> None:
+    """It may come before the listener learns of it, and is the reason that the holder is given."""
+    one, reasons = session(lambda: reasons.append(str(one.missing()))), list[str]()
+    assert one.begin("1", Listener())
+    one.lose("1", "its file was moved")
+    assert "its file was moved" in reasons[0]
+    assert one.begin("2", Listener())
+    one.forget()
+    assert "there is no session" in str(one.missing())
+
+
 def test_a_late_loss_does_not_touch_the_next_session() -> None:
     one, first, second = session(), Listener(), Listener()
     assert one.begin("1", first)

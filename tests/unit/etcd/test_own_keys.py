@@ -149,3 +149,17 @@ def test_only_so_many_keys_are_kept(client: Client) -> None:
     assert max(map(len, client.own._free.values())) <= 100
     assert not client.own._by_id
     assert not client.own._ids
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_a_night_of_refused_contenders_leaves_nothing_in_memory(
+    client: Client, attempts: int
+) -> None:
+    """As on an etcd without space, whose sessions live on."""
+    for _ in range(100):
+        entry = client.entry()
+        key = client.adds(entry, attempts, answered=False)
+        client.removes(entry, was_there=False)
+        [deletion] = requests.withdraw(client.layout, [entry]).success
+        assert deletion.request_delete_range.key == key, "looked for again, under its key"
+    assert not client.own._by_id

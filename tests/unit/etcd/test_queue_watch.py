@@ -110,7 +110,6 @@ class Reporting(RuleBasedStateMachine):
                 self.queue.drop(watch)
             else:
                 watch.start = self.revision + 1
-                self.queue.seen(watch)
                 assert watch.is_covered
 
     @precondition(lambda self: self.unreported)
@@ -183,7 +182,6 @@ def test_what_was_forgotten_is_not_taken_for_present() -> None:
     assert queue.take(late)
     assert not late.is_covered
     late.start = 2000
-    queue.seen(late)
     assert late.is_covered
 
 

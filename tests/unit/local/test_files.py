@@ -14,7 +14,7 @@ from typing import Any
 import coordlock_local
 import pytest
 from coordlock_local import listening
-from coordlock_local.attempts import perform
+from coordlock_local.attempts import Attempts
 from coordlock_local.contenders import Contenders
 from coordlock_local.directory import Directory
 from coordlock_local.errors import Busy
@@ -143,7 +143,7 @@ def test_observers_of_a_queue_see_at_once_that_a_process_in_it_has_died(
 ) -> None:
     """So nobody is sent to a leader that has died, while its successor leads."""
     monkeypatch.setattr(listening, "_INTERVAL_S", 3600.0)
-    followers = Followers(directory, SystemTimers(), perform)
+    followers = Followers(directory, SystemTimers(), Attempts(directory.data_lock).perform)
     seen = followers.follow(Queue("q"), lambda: None)
     for _ in range(2):  # also those that come later
         session = LocalSession(directory)
@@ -164,7 +164,7 @@ def test_a_queue_with_a_session_whose_pipe_cannot_be_opened_is_not_read_all_the_
 
     def counted(read: Callable[[], object]) -> Promise[object]:
         next(readings)
-        return perform(read)
+        return Attempts(directory.data_lock).perform(read)
 
     one.add([entry("q")], unless_blocked=False)
     followers = Followers(directory, SystemTimers(), counted)
@@ -192,7 +192,7 @@ def test_who_follows_a_long_queue_leaves_the_program_its_descriptors(
         session.start()
         clients.append(Contenders(session))
         clients[-1].add([entry("q")], unless_blocked=False)
-    followers = Followers(directory, SystemTimers(), perform)
+    followers = Followers(directory, SystemTimers(), Attempts(directory.data_lock).perform)
     seen = followers.follow(Queue("q"), lambda: None)
 
     def shows(count: int) -> Callable[[], bool]:

@@ -16,7 +16,6 @@ import coordlock_local.listening
 import coordlock_local.pipes
 import pytest
 from coordlock_local.contenders import Contenders
-from coordlock_local.counter import Counter
 from coordlock_local.directory import Directory
 from coordlock_local.leaving import evict, leave, waiting
 from coordlock_local.pipes import open_end, subscribe
@@ -101,7 +100,7 @@ def test_a_departure_is_in_order_if_the_waiter_is_still_there(
     for waiter, who in zip(waiters, ("evicted", "there"), strict=True):
         watcher.watch(first, note(who), (waiter,))
         watcher.watch(second, note(f"{who}, second"), (waiter,))
-    assert evict(directory, Counter(directory), waiters[0])
+    assert evict(directory, waiters[0])
     remove(directory, first)
     eventually(lambda: len(told) == 3)
     assert told == {
@@ -217,12 +216,12 @@ def test_the_next_session_clears_away_what_a_dead_process_has_left(
         add(directory, each, each.id)
         subscribe(directory, place, each.id)
     end_lock(dead)
-    sweep(directory, new.counter, new.start())
-    assert os.listdir(place) == [session.id]
+    sweep(directory, new.start())
+    assert os.listdir(directory.observers(place)) == [session.id]
     for folder in (directory.pipes, directory.sessions):
         assert sorted(os.listdir(folder)) == sorted([session.id, new.id])
-    with Slots(directory, directory.queue("q")) as slots:
-        assert [token > 0 for token in slots.read()[:3]] == [False, True, False]
+    with Slots(directory.queue("q"), opener=directory.open) as slots:
+        assert [token > 0 for token in slots.index()[:3]] == [False, True, False]
     new.end()
     dead.end()
 

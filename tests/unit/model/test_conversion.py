@@ -7,7 +7,7 @@ import pytest
 from coordlock.model.admission import blockers, holders
 from coordlock.model.claim import AnyClaim, Convertible, Mode
 from coordlock.model.contender import Contender, Snapshot
-from coordlock.model.conversion import Publish, WaitFor, decide
+from coordlock.model.conversion import decide
 
 
 def upgrading(*yields_to: tuple[int, int], decided: bool = True) -> Convertible:
@@ -30,7 +30,7 @@ def queue(*claims: AnyClaim) -> Snapshot:
 def test_readers_behind_a_waiting_writer_are_not_waited_for() -> None:
     """At the end of the queue it would wait for them, and they for the writer, and that for it."""
     snapshot = queue(BEGUN, Mode.EX, Mode.PR)
-    assert decide(snapshot, snapshot.contenders[0]) == Publish(Convertible(Mode.EX))
+    assert decide(snapshot, snapshot.contenders[0]) == Convertible(Mode.EX)
 
 
 def test_when_the_writer_gives_up_its_readers_are_not_let_in_beside_the_upgraded_one() -> None:
@@ -42,21 +42,21 @@ def test_those_that_hold_go_first_and_are_told_so() -> None:
     claims = (BEGUN, Mode.PR, Mode.NL, Mode.PR, Mode.EX, Mode.PR)
     snapshot = queue(*claims)
     decision = decide(snapshot, snapshot.contenders[0])
-    assert decision == Publish(upgrading((2, 2), (4, 4)))
-    decided = queue(decision.claim, *claims[1:])
+    assert decision == upgrading((2, 2), (4, 4))
+    decided = queue(decision, *claims[1:])
     assert holders(decided) == {"c1", "c2", "c3", "c4"}
-    assert decide(decided, decided.contenders[0]) == WaitFor(decided.contenders[3])
+    assert decide(decided, decided.contenders[0]) == decided.contenders[3]
 
 
 def test_one_in_between_that_waits_is_not_taken_for_one_that_goes_first() -> None:
     """The waiting CW conflicts with what is held; the CR behind it is admitted."""
     snapshot = queue(BEGUN, Mode.CR, Mode.CW, Mode.CR)
-    assert decide(snapshot, snapshot.contenders[0]) == Publish(upgrading((2, 2), (4, 4)))
+    assert decide(snapshot, snapshot.contenders[0]) == upgrading((2, 2), (4, 4))
 
 
 def test_another_upgradeable_lock_waits_behind_and_is_not_waited_for() -> None:
     snapshot = queue(BEGUN, Convertible(Mode.PR), Mode.PR)
-    assert decide(snapshot, snapshot.contenders[0]) == Publish(upgrading((3, 3)))
+    assert decide(snapshot, snapshot.contenders[0]) == upgrading((3, 3))
 
 
 def test_who_could_be_granted_but_for_an_upgrade_that_is_not_decided_holds() -> None:
@@ -69,16 +69,16 @@ def test_a_contender_before_is_waited_for_whether_it_holds_or_not() -> None:
     claims = (Mode.PR, Mode.CR)
     snapshot = queue(*claims, BEGUN)
     decision = decide(snapshot, snapshot.contenders[2])
-    assert decision == Publish(upgrading())
-    decided = queue(*claims, decision.claim)
-    assert decide(decided, decided.contenders[2]) == WaitFor(decided.contenders[1])
+    assert decision == upgrading()
+    decided = queue(*claims, decision)
+    assert decide(decided, decided.contenders[2]) == decided.contenders[1]
 
 
 def test_what_an_upgrade_has_left_behind_that_could_not_take_it_back_is_gone_on_with() -> None:
     snapshot = queue(upgrading((2, 2)), Mode.PR, Mode.PR)
-    assert decide(snapshot, snapshot.contenders[0]) == WaitFor(snapshot.contenders[1])
+    assert decide(snapshot, snapshot.contenders[0]) == snapshot.contenders[1]
     exclusive = queue(Convertible(Mode.EX), Mode.PR)
-    assert decide(exclusive, exclusive.contenders[0]) == Publish(Convertible(Mode.EX))
+    assert decide(exclusive, exclusive.contenders[0]) == Convertible(Mode.EX)
 
 
 def test_what_is_published_is_read_again() -> None:

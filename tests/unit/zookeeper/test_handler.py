@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -64,22 +63,6 @@ def test_no_wakeup_is_missed(
             assert connection.wait(30) == [connection._read_sock], number
             assert requests.popleft() == number
         asking.result(30)
-
-
-def test_who_stops_a_client_second_waits_until_it_has_stopped(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        access = Access(f"127.0.0.1:{taken.getsockname()[1]}", ttl=10.0, connect_timeout=5.0)
-    connection = OwnClient(access, SYSTEM_CLOCK)
-    failed = threading.Event()
-    connection.start(lambda: None, lambda _: failed.set())
-    assert failed.wait(60)
-    with ThreadPoolExecutor(2) as pool:
-        for stopped in [pool.submit(connection.stop) for _ in range(2)]:
-            stopped.result(30)
-    assert flush(30)
-    assert not caplog.records
 
 
 def test_requests_do_not_keep_answers_waiting(

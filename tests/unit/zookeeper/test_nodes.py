@@ -46,7 +46,6 @@ def test_a_name_tells_its_id_claim_and_sequence(
     assert (seen.id, seen.claim) == (guid, claim)
     assert seen.key == f"/root/q/{child}"
     assert seen.order == sequence
-    assert nodes.has_id(child, guid)
 
 
 @pytest.mark.parametrize("style", nodes.STYLES)
@@ -55,7 +54,6 @@ def test_a_name_tells_that_its_contender_passes_its_lock_on(style: nodes.Style) 
     assert nodes.announces_release(child)
     seen = nodes.contender("/q", child)
     assert (seen.id, seen.claim, seen.order) == (GUID, Mode.EX, 7)
-    assert nodes.has_id(child, GUID)
     for other in CLAIMS:
         assert not nodes.announces_release(nodes.stem(GUID, other, style) + printed(7))
         assert other is Mode.EX or not nodes.announces_release(
@@ -115,11 +113,13 @@ def test_an_unknown_marker_counts_as_exclusive(stem: str) -> None:
 
 
 def test_a_twin_of_the_own_contender_is_called_by_its_full_name() -> None:
-    twin, own = (f"{GUID}__lock__{printed(n)}" for n in (1, 2))
-    assert nodes.contender("/q", twin, only=own).id == twin
-    assert nodes.contender("/q", own, only=own).id == GUID
-    other = f"{'f' * 32}__lock__0000000001"
-    assert nodes.contender("/q", other, only=own).id == "f" * 32
+    stems = (GUID, "f" * 32, GUID)
+    queue = [
+        nodes.contender("/q", f"{id}__lock__{printed(number)}") for number, id in enumerate(stems)
+    ]
+    me = queue[-1]
+    found, _ = nodes.nearest(queue, me, conflicting=True)
+    assert [other.id for other in found] == [queue[0].key, "f" * 32, GUID]
 
 
 class TestKazoosRecipes:
@@ -164,9 +164,9 @@ class TestPart:
             children.append(nodes.stem(id, claim, style) + printed(number))
         own = nodes.stem(GUID, mine) + printed(len(others))
         me = Contender(GUID, f"/q/{own}", mine, len(others), token=9)
-        positions = nodes.ordered_names([*children, own])
-        every, _ = nodes.nearest("/q", positions, None)
-        found, omitted = nodes.nearest("/q", positions, me, conflicting=True)
+        queue = nodes.in_order("/q", [own, *children])
+        every, _ = nodes.nearest(queue, None)
+        found, omitted = nodes.nearest(queue, me, conflicting=True)
         assert omitted == 0
         assert found[-1] is me
         in_the_way = [
@@ -174,5 +174,4 @@ class TestPart:
             for one in every[:-1]
             if not isinstance(one.claim, Mode) or mine.conflicts(one.claim)
         ]
-        assert set(in_the_way) <= set(found)
-        assert [one.order for one in found] == sorted(one.order for one in found)
+        assert found == (*in_the_way, me)

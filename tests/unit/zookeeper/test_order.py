@@ -9,6 +9,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import coordlock_zookeeper
 import pytest
 from coordlock_zookeeper.requests import Requests
 from coordlock_zookeeper.watches import Watches
@@ -21,6 +22,7 @@ from kazoo.protocol.states import Callback
 from coordlock.backend import Departure
 from coordlock.model.claim import Mode
 from coordlock.model.contender import Contender
+from tests.unit.signals import moments
 
 NODES = ("/q/1", "/q/2")
 
@@ -277,3 +279,21 @@ def test_a_connection_that_breaks_while_watches_are_set_anew_leaves_none_certain
     assert kazoo.go_on(Turn.EVENTS)
     assert told == [other]
     assert not watches.certain(mine)
+
+
+def test_a_watch_that_a_signal_kept_from_being_asked_for_is_asked_for_by_the_next_heartbeat() -> (
+    None
+):
+    for strike in moments(1, coordlock_zookeeper):
+        kazoo, told = Kazoo(), list[Departure]()
+        watches, path = Watches(Requests(kazoo)), NODES[0]
+        strike(partial(watches.add, path, lambda _: None))
+        watches.add(path, told.append)
+        watches.rearm(missing=True)
+        while any(kazoo.go_on(turn) for turn in Turn):
+            pass
+        assert watches.certain(path)
+        kazoo.delete(path)
+        while any(kazoo.go_on(turn) for turn in Turn):
+            pass
+        assert told

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from coordlock_zookeeper.nodes import Layout
-from coordlock_zookeeper.places import DataPlace, Place, QueuePlace, Reading
+from coordlock_zookeeper.places import Place, QueuePlace, Reading
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from kazoo.protocol.states import EventType
@@ -154,11 +154,11 @@ class Client:
         self._begin()
 
     def _begin(self) -> None:
-        self.place: Place[Any]
+        self.place: Place
         if self.where == "queue":
             self.place = QueuePlace("q", Layout(""))
         else:
-            self.place = DataPlace(self.where)
+            self.place = Place(self.where)
         #: The revision of each state that was shown.
         self.shown: list[int] = []
         #: The readings of the round that goes on: those to answer, and how many are to be taken.
