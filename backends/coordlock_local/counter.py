@@ -77,32 +77,32 @@ class Counter:
 
         Raises `Busy` where another process or thread holds it for more than an instant.
         """
-        # A signal handler may raise at any line: what is held is left by `finally` and by the exits
-        # of `with` statements, none of which is Python's.
-        try:
-            # No fork meanwhile, because the child would inherit the lock.
-            if not no_fork.acquire(timeout=_THREADS_PATIENCE_S):
+        flags = os.O_RDWR | os.O_CREAT
+        pause, until = _FIRST_PAUSE_S, time.monotonic() + _PATIENCE_S
+        while True:
+            # A signal handler may raise at any line: what is held is left by `finally` and by the
+            # exits of `with` statements, none of which is Python's.
+            try:
+                # No fork meanwhile, because the child would inherit the lock.
+                if no_fork.acquire(timeout=_THREADS_PATIENCE_S):
+                    with io.FileIO(self._directory.open(self._path, flags), "r+") as file:
+                        number = file.fileno()
+                        try:
+                            # If the file was removed or moved, the next attempt finds a new one.
+                            if try_lock(self._path, number):
+                                return action(number)
+                        finally:
+                            # Closing does that, too, but for copies in children of other forks.
+                            unlock(number)
+            finally:
+                try:  # noqa: SIM105 - the exit of `suppress` is Python's
+                    no_fork.release()
+                except RuntimeError:  # it was not acquired
+                    pass
+            if time.monotonic() > until:
                 raise Busy
-            pause, until = _FIRST_PAUSE_S, time.monotonic() + _PATIENCE_S
-            while True:
-                with io.FileIO(self._path, "r+", opener=self._directory.open_or_make) as file:
-                    number = file.fileno()
-                    try:
-                        # Where the file was removed or moved, the next attempt finds a new one.
-                        if try_lock(self._path, number):
-                            return action(number)
-                    finally:
-                        # Closing does that, too, but for copies in children that others forked.
-                        unlock(number)
-                if time.monotonic() > until:
-                    raise Busy
-                time.sleep(pause)
-                pause *= 2
-        finally:
-            try:  # noqa: SIM105 - the exit of `suppress` is Python's
-                no_fork.release()
-            except RuntimeError:  # it was not acquired
-                pass
+            time.sleep(pause)
+            pause *= 2
 
     def take(self, descriptor: int) -> int:
         """The next token: above all that were ever taken. To be called by what `hold` calls.

@@ -184,10 +184,6 @@ class Directory:
             with suppress(FileExistsError):  # another process makes it at this moment
                 return self._made(path, flags)
 
-    def open_or_make(self, path: str, flags: int) -> int:
-        """The same, and make the file if it is not there."""
-        return self.open(path, flags | os.O_CREAT)
-
     def _made(self, path: str, flags: int) -> int:
         descriptor = os.open(path, flags | os.O_EXCL, 0o600)
         try:

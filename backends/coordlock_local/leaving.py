@@ -30,7 +30,7 @@ def leave(directory: Directory, contender: Contender, own: Container[str]) -> bo
     """
     slot = Slot.of(contender)
     try:
-        with Slots(slot.path, "r+", opener=directory.open) as slots:
+        with Slots(directory, slot.path) as slots:
             value = slots.get(slot.number)
             if value & ~EVICTED == slot.token:
                 slots.free(slot.number, contender.id, own)
@@ -45,7 +45,7 @@ def evict(directory: Directory, contender: Contender) -> bool:
     slot = Slot.of(contender)
 
     def mark(_: int) -> bool:
-        with Slots(slot.path, "r+", opener=directory.open) as slots:
+        with Slots(directory, slot.path) as slots:
             if slots.get(slot.number) != slot.token:
                 return False
             slots.mark(slot.number, slot.token)

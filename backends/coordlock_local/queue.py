@@ -43,7 +43,7 @@ class LocalQueue:
         written: one that stands in the queue is known.
         """
         line = record(token, entry, session)
-        with Slots(self.path, "r+", opener=self._directory.open_or_make) as slots:
+        with Slots(self._directory, self.path, os.O_CREAT) as slots:
             _, index = slots.contents()
             if not index:
                 slots.begin(self.name)
@@ -67,7 +67,7 @@ class LocalQueue:
         `BackendUnavailable` where it changes too fast for that.
         """
         try:
-            slots = Slots(self.path, opener=self._directory.open)
+            slots = Slots(self._directory, self.path)
         except FileNotFoundError:
             return Snapshot(self.name, ())
         with slots:
@@ -130,7 +130,7 @@ def queue_names(directory: Directory) -> list[str]:
     """The names of the queues that may have contenders."""
     found = []
     for path in _paths(directory.queues):
-        with suppress(OSError, BackendError), Slots(path, opener=directory.open) as slots:
+        with suppress(OSError, BackendError), Slots(directory, path) as slots:
             name, index = slots.contents()
             if queued(index) and name is not None:
                 found.append(name)
@@ -143,7 +143,7 @@ def queue_names(directory: Directory) -> list[str]:
 def tidy(directory: Directory, path: str, dead: Collection[str] = ()) -> None:
     """Remove what ``dead`` sessions left in the file ``path``, and the file if it is empty."""
     is_used = False
-    with Slots(path, "r+", opener=directory.open) as slots:
+    with Slots(directory, path) as slots:
         _, index = slots.contents()
         for number, token in enumerate(index):
             # Evicted contenders too: their slots wait for their owners.

@@ -96,7 +96,12 @@ class Slot(NamedTuple):
 
 
 class Slots(io.FileIO):
-    """An open queue file; a directory opens it."""
+    """An open queue file."""
+
+    def __init__(self, directory: Directory, path: str, flags: int = 0) -> None:
+        """Open ``path`` for reading and writing, with further ``flags`` of open(2)."""
+        super().__init__(directory.open(path, os.O_RDWR | flags), "r+")
+        self._path = path
 
     def contents(self) -> tuple[str | None, list[int]]:
         """The queue's name, None for one of coordlock's own, and the index.
@@ -114,7 +119,7 @@ class Slots(io.FileIO):
                 return unescape(escaped), self.index()
         raise BackendError(
             SERVICE,
-            f"{self.name} is damaged, or no file of this release: delete it while no lock is in "
+            f"{self._path} is damaged, or no file of this release: delete it while no lock is in "
             "use",
         )
 
@@ -177,7 +182,7 @@ class Slots(io.FileIO):
             return None
         return Contender(
             id,
-            Slot(str(self.name), slot, token).key,
+            Slot(self._path, slot, token).key,
             parse_marker(marker),
             token,
             token,
@@ -223,7 +228,7 @@ def queued(index: list[int], below: int = EVICTED) -> list[int]:
 def standing(directory: Directory, path: str) -> list[int]:
     """The tokens in the queue of the file ``path``, in order. Dead contenders have theirs, too."""
     try:
-        with Slots(path, opener=directory.open) as slots:
+        with Slots(directory, path) as slots:
             return queued(slots.index())
     except FileNotFoundError:
         return []
@@ -232,7 +237,7 @@ def standing(directory: Directory, path: str) -> list[int]:
 def stands(directory: Directory, slot: Slot) -> bool:
     """Whether the contender of ``slot`` is in its queue. Its process may have died, though."""
     try:
-        with Slots(slot.path, opener=directory.open) as slots:
+        with Slots(directory, slot.path) as slots:
             return slots.get(slot.number) == slot.token
     except FileNotFoundError:
         return False

@@ -220,7 +220,7 @@ def test_the_next_session_clears_away_what_a_dead_process_has_left(
     assert os.listdir(directory.observers(place)) == [session.id]
     for folder in (directory.pipes, directory.sessions):
         assert sorted(os.listdir(folder)) == sorted([session.id, new.id])
-    with Slots(directory.queue("q"), opener=directory.open) as slots:
+    with Slots(directory, directory.queue("q")) as slots:
         assert [token > 0 for token in slots.index()[:3]] == [False, True, False]
     new.end()
     dead.end()
