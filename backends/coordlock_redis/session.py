@@ -177,7 +177,7 @@ class RedisSession(Backend):
             elif channel != self._anew:
                 self._observers.changed(channel)
             else:
-                if (born := int(message)) > self._context.born:
+                if (born := int(message)) != self._context.born:
                     # Before what is observed shows that the data is gone.
                     self._session.lose(self._session.current, loss(born, self._context).reason)
                 self._reread()

@@ -1,13 +1,9 @@
--- To its client before its contenders leave, which would take them for evicted.
-local function report_end(session)
-  publish('inbox:' .. inbox_of(session), 'over ' .. session .. ' ' .. int(born))
-end
-
 -- End a session; its contenders leave.
 local function end_session(session)
   local key = ROOT .. 'held:' .. session
   local held = call('HGETALL', key)
-  report_end(session)
+  -- Before its contenders leave, which their client would take for evicted.
+  publish('inbox:' .. inbox_of(session), 'over ' .. session .. ' ' .. int(born))
   for at = 1, #held, 2 do
     local id, queue = held[at], held[at + 1]
     -- Where another program uses a key of one queue, the contenders in others leave all the same.
@@ -44,18 +40,15 @@ local function begin_anew(since)
   keep_quiet(since, largest)
   born, promoted = now, promotion()
   change()
-  for _, session in ipairs(sessions) do
-    report_end(session)
-    call('DEL', ROOT .. 'held:' .. session)
-  end
+  for _, session in ipairs(sessions) do call('DEL', ROOT .. 'held:' .. session) end
   for _, queue in ipairs(call('SMEMBERS', ROOT .. 'queues')) do
     call('DEL', ROOT .. 'queue:' .. queue, ROOT .. 'claims:' .. queue, ROOT .. 'watchers:' .. queue)
-    publish('changes:' .. queue, int(last))
   end
   call('DEL', ROOT .. 'queues', ROOT .. 'sessions')
   -- Last: what fails before this does not pass for done.
   call('HSET', KEYS[1], 'run', RUN, 'promoted', promoted, 'born', born, 'last', last)
-  publish('anew', int(born)) -- to all clients: which keys are gone is not known here
+  -- To all clients, which lose their sessions, and then read all that they observe.
+  publish('anew', int(born))
 end
 
 -- For scripts that grant or extend: a server that was a replica meanwhile, and is the primary again,
