@@ -29,26 +29,23 @@ def describe(session_client: SessionClient, timeout: float) -> Promise[ServiceIn
 
 
 def _ask_all(session_client: SessionClient, timeout: float) -> ServiceInfo:
-    versions: set[str] = set()
+    answers: list[str] = []
     silent: list[str] = []
-    answers = 0
     for host, port in session_client.client.hosts:
         try:
-            answer = _srvr(session_client, host, port, timeout)
+            answers.append(_srvr(session_client, host, port, timeout))
         except OSError as error:
             silent.append(f"{host}:{port} does not answer: {error.strerror or error}")
-            continue
-        answers += 1
-        if (version := version_in(answer)) is not None:
-            versions.add(".".join(map(str, version)))
     if not answers:
         raise BackendUnavailable(SERVICE, "; ".join(silent))
-    warnings = silent + [text for version in sorted(versions) for text in warnings_for(version)]
+    known = filter(None, map(version_in, answers))
+    versions = sorted({".".join(map(str, version)) for version in known})
+    warnings = silent + [text for version in versions for text in warnings_for(version)]
     if not versions:
         warnings.append("the version is not known: 'srvr' is not in 4lw.commands.whitelist")
     return ServiceInfo(
         service="ZooKeeper",
-        version=", ".join(sorted(versions)) or "unknown",
+        version=", ".join(versions) or "unknown",
         endpoints=tuple(f"{host}:{port}" for host, port in session_client.client.hosts),
         warnings=tuple(dict.fromkeys(warnings)),
     )

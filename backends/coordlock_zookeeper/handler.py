@@ -42,8 +42,8 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     Attributes:
         connection: the client's. This and ``failed`` are set before its start.
         patience: how long one attempt may take, and its handshake as much again, in seconds.
-        failed: called with `failure`, on the connection's thread, repeatedly, while kazoo pauses
-            because a whole round of attempts failed; must not block.
+        failed: called on the connection's thread, repeatedly, while kazoo pauses because a whole
+            round of attempts failed, with the reason of each address; must not block.
         negotiated: seconds that the server granted at the last handshake; 0 before the first.
         dialled: when the newest attempt to connect began.
     """
@@ -64,14 +64,10 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         #: Why the attempts of this round have failed.
         self._failures: list[str] = []
 
-    @property
-    def failure(self) -> str:
-        """Why a round of attempts has failed: each address has its own reason."""
-        return "; ".join(dict.fromkeys(self._failures)) or "no host name could be resolved"
-
     def sleep_func(self, seconds: float) -> None:
         """Pause between rounds of attempts; kazoo calls this in steps of 0.1 s at most."""
-        self.failed(self.failure)
+        reasons = dict.fromkeys(self._failures)
+        self.failed("; ".join(reasons) or "no host name could be resolved")
         time.sleep(seconds)
 
     def dispatch_callback(self, callback: Callback) -> None:
