@@ -38,8 +38,6 @@ T = TypeVar("T")
 _LATE: Final = 1.0
 #: Seconds after which an observation reads again when it got no answer.
 _PAUSE: Final = 0.1
-#: The requests that may wake others.
-_TELLING: Final = frozenset({"enqueue", "evict", "publish", "withdraw", "write"})
 
 
 class MemoryBackend(Backend):
@@ -223,7 +221,8 @@ class MemoryBackend(Backend):
         The thread that makes a change tells them. Struck half-way, it would leave some untold.
         """
         is_main = threading.current_thread() is threading.main_thread()
-        if not (is_main and self.service.is_watched and isinstance(self._timers, SystemTimers)):
+        is_real = isinstance(self._timers, SystemTimers) and not self._closed
+        if not (is_main and is_real and self.service.is_watched):
             return ask()
         reply: Promise[T] = Promise()
         soon(self._timers, lambda: ask().add_done_callback(reply.follow))
@@ -231,9 +230,7 @@ class MemoryBackend(Backend):
 
     def _ask(self, method: str, action: Callable[[], T]) -> Promise[T]:
         """Let the service do ``action``; its reply, as the network lets it through."""
-        if method in _TELLING and not self._closed:
-            return self._uninterrupted(partial(self._send, method, action))
-        return self._send(method, action)
+        return self._uninterrupted(partial(self._send, method, action))
 
     def _send(self, method: str, action: Callable[[], T]) -> Promise[T]:
         if self._closed:

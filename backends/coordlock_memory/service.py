@@ -6,7 +6,7 @@ import itertools
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -120,14 +120,14 @@ class MemoryService:
                 present = tuple(self.snapshot(entry.queue) for entry in entries)
                 if any(map(is_blocked, present, entries)):
                     return present
-            there = [self._find(entry.queue, entry.id) for entry in entries]
+            there = [self._find(entry) for entry in entries]
             found = [one for one in there if one is not None and one.session == id]
             gone = []
             if len(found) < len(entries):
-                gone = self._take_all(there)
+                gone = self._take_all(entries)
                 self._revision = token = next(self._revisions)
                 found = [self._add(id, entry, token) for entry in entries]
-            snapshots = tuple(map(self.snapshot, (entry.queue for entry in entries), found))
+            snapshots = tuple([self.snapshot(_queue(mine), mine) for mine in found])
         for departure in gone:
             self._report(*departure)
         self._tell(*[Queue(entry.queue) for entry in entries])
@@ -156,13 +156,14 @@ class MemoryService:
     def snapshot(self, queue: str, upto: Contender | None = None) -> Snapshot:
         """The queue, or no more of it before ``upto`` than the contract asks for."""
         with self._lock:
-            contenders = tuple(self._state.queues.get(queue, {}).values())
+            contenders = list(self._state.queues.get(queue, {}).values())
             omitted = 0
             if upto is not None:
-                contenders = tuple([one for one in contenders if one.order <= upto.order])
-                window = upto.claim.window + (self._there(upto) is not None)
+                contenders = [one for one in contenders if one.order <= upto.order]
+                last = contenders[-1].order if contenders else 0
+                window = upto.claim.window + (last == upto.order)
                 omitted = max(0, len(contenders) - window)
-            return Snapshot(queue, contenders[omitted:], self._revision, omitted)
+            return Snapshot(queue, tuple(contenders[omitted:]), self._revision, omitted)
 
     def watch(
         self,
@@ -202,7 +203,7 @@ class MemoryService:
         Whether all of them were there.
         """
         with self._lock:
-            gone = self._take_all(self._find(entry.queue, entry.id) for entry in entries)
+            gone = self._take_all(entries)
         for departure in gone:
             self._report(*departure)
         return len(gone) == len(entries)
@@ -210,11 +211,10 @@ class MemoryService:
     def remove(self, contender: Contender) -> bool:
         """Remove a contender and tell its watchers; whether it was there."""
         with self._lock:
-            gone = self._take(contender)
-        if gone is None:
-            return False
-        self._report(*gone)
-        return True
+            gone = self._take(contender.key)
+        for departure in gone:
+            self._report(*departure)
+        return bool(gone)
 
     def write(self, operations: Sequence[Operation], guards: Sequence[Contender] = ()) -> Written:
         """Do all of ``operations`` or raise: `Evicted` or `VersionMismatch`."""
@@ -310,7 +310,7 @@ class MemoryService:
         """Put a new contender at the end of its queue."""
         made = Contender(
             id=entry.id,
-            key=f"{entry.queue}/{entry.claim.marker}-{entry.id}",
+            key=_key(entry),
             claim=entry.claim,
             order=token,
             token=token,
@@ -322,22 +322,24 @@ class MemoryService:
         self._state.queues.setdefault(entry.queue, {})[made.key] = made
         return made
 
-    def _take(self, contender: Contender) -> _Departed | None:
-        """Remove a contender, if it is there; the lock is held."""
-        queue = _queue(contender)
+    def _take(self, key: str) -> list[_Departed]:
+        """Remove the contender ``key``, if it is there; the lock is held."""
+        queue = key.rpartition("/")[0]
         contenders = self._state.queues.get(queue, {})
-        was_first = next(iter(contenders), None) == contender.key
-        if (gone := contenders.pop(contender.key, None)) is None:
-            return None
+        was_first = next(iter(contenders), None) == key
+        if (gone := contenders.pop(key, None)) is None:
+            return []
         if not contenders:
             del self._state.queues[queue]
         self._revision = next(self._revisions)
-        return gone, Departure.FIRST if was_first else Departure.IN_ORDER
+        return [(gone, Departure.FIRST if was_first else Departure.IN_ORDER)]
 
-    def _take_all(self, contenders: Iterable[Contender | None]) -> list[_Departed]:
-        """Remove those that are there; the lock is held."""
-        taken = (self._take(one) for one in contenders if one is not None)
-        return [departure for departure in taken if departure is not None]
+    def _take_all(self, entries: Sequence[Entry]) -> list[_Departed]:
+        """Remove the contenders of ``entries`` that are there; the lock is held."""
+        gone = []
+        for entry in entries:
+            gone += self._take(_key(entry))
+        return gone
 
     def _report(self, gone: Contender, departure: Departure) -> None:
         if (watched := self._watches.watched.get((gone.key, gone.order))) is not None:
@@ -358,11 +360,12 @@ class MemoryService:
         if self._there(contender) is None:
             raise Evicted(_queue(contender))
 
-    def _find(self, queue: str, id: str) -> Contender | None:
-        for one in self._state.queues.get(queue, {}).values():
-            if one.id == id:
-                return one
-        return None
+    def _find(self, entry: Entry) -> Contender | None:
+        return self._state.queues.get(entry.queue, {}).get(_key(entry))
+
+
+def _key(entry: Entry) -> str:
+    return f"{entry.queue}/{entry.claim.marker}-{entry.id}"
 
 
 def _queue(contender: Contender) -> str:
