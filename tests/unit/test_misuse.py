@@ -288,7 +288,7 @@ SYNC: list[Callable[[Client], Any]] = [
 
 
 @pytest.mark.parametrize("make", SYNC)
-def test_async_with_at_what_is_for_threads_says_what_to_write(
+def test_async_with_at_what_is_for_threads_is_refused_before_anything_is_entered(
     client: Client, make: Callable[[Client], Any]
 ) -> None:
     async def enter() -> None:
@@ -300,7 +300,7 @@ def test_async_with_at_what_is_for_threads_says_what_to_write(
     client.admin.evict_all("a")
 
 
-def test_with_at_what_is_for_asyncio_says_what_to_write() -> None:
+def test_with_at_what_is_for_asyncio_is_refused_before_anything_is_entered() -> None:
     async def enter(thing: Any) -> None:
         with pytest.raises(TypeError, match=USE_ASYNC_WITH), thing:
             """Nothing gets here."""
