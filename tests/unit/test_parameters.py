@@ -112,7 +112,7 @@ def test_the_clients_timeout_bounds_every_wait_and_the_error_names_what_was_wait
     kind: str, wait: Wait
 ) -> None:
     with coordlock.connect("memory://waits", timeout=0.05) as client:
-        with pytest.raises(coordlock.WaitTimeout, match=f"^{kind} '.' .* within 0") as caught:
+        with pytest.raises(coordlock.WaitTimeout, match=f"^{kind} '.' .* within ") as caught:
             wait(client)
         assert caught.value.kind == kind
 
