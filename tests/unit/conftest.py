@@ -26,9 +26,9 @@ def client(service: Service) -> Iterator[Client]:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request may take 30 s where nothing else is said: a machine may stand still for seconds."""
+    """A request may take 20 s where nothing else is said: a machine may stand still for seconds."""
     options = (
-        replace(one, default=30.0) if one.name == "request_timeout" else one
+        replace(one, default=20.0) if one.name == "request_timeout" else one
         for one in COMMON_OPTIONS
     )
     monkeypatch.setattr("coordlock.backend.config.COMMON_OPTIONS", tuple(options))
