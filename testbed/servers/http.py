@@ -24,7 +24,9 @@ __all__ = ["asgi_server", "wsgi_server"]
 def asgi_server(app: Any, **options: Any) -> Iterator[str]:
     """The URL of a uvicorn that serves ``app``; ``options`` are those of ``uvicorn.Config``."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(app, **{"log_level": "warning", **options})
+        # By default it closes a connection after 5 s, as a client may use it after a stall.
+        defaults: dict[str, Any] = {"log_level": "warning", "timeout_keep_alive": 300}
+        config = uvicorn.Config(app, **(defaults | options))
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listener],), name="uvicorn")
         thread.start()

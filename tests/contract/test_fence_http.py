@@ -125,7 +125,7 @@ class TestASGIWithHttpx(OfASGI):
 
     @pytest.fixture
     def protected(self, url: str, memory: AsyncMemoryFence, portal: Portal) -> Iterator[Protected]:
-        with httpx.Client(verify=False) as client:
+        with httpx.Client(verify=False, timeout=60) as client:
             yield OverHTTP(portal.front(memory), url, partial(fenced, client))
 
 
@@ -134,7 +134,7 @@ class TestASGIWithAsyncHttpx(OfASGI):
 
     @pytest.fixture
     def protected(self, url: str, memory: AsyncMemoryFence, portal: Portal) -> Iterator[Protected]:
-        client = httpx.AsyncClient(verify=False)
+        client = httpx.AsyncClient(verify=False, timeout=60)
 
         def session(token: Presented, shared: bool) -> Any:
             return portal.front(fenced_async(client, token, shared))

@@ -31,7 +31,7 @@ def url(request: pytest.FixtureRequest, root: str, tmp_path: Path) -> str:
     """A root of the test's own on the backend of its class."""
     match request.cls.backend.scheme:
         case "memory":
-            return f"memory://{root}"
+            return f"memory://{root}?request_timeout=30s"
         case "local":
             return f"local://{tmp_path}/state?request_timeout=30s"
         case server:

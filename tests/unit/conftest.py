@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 import coordlock.kernel.tickets
 from coordlock.client import Client
+from coordlock.settings import COMMON_OPTIONS
 from tests.simulation.world import Party, World
 from tests.unit.clients import Service
 
@@ -20,6 +22,16 @@ def service() -> Service:
 def client(service: Service) -> Iterator[Client]:
     with service.client() as client:
         yield client
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request may take 20 s where nothing else is said: a machine may stand still for seconds."""
+    options = (
+        replace(one, default=20.0) if one.name == "request_timeout" else one
+        for one in COMMON_OPTIONS
+    )
+    monkeypatch.setattr("coordlock.backend.config.COMMON_OPTIONS", tuple(options))
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ BOUND = 30.0
 
 @pytest.fixture
 def client(service: Service) -> Client:
-    return service.client()
+    return service.client(request_timeout=30)
 
 
 def add(client: Client) -> object:
@@ -88,7 +88,7 @@ def test_no_late_change_of_a_deleted_record_is_made_in_the_next_one(
 ) -> None:
     """Though that has the version which it expects."""
     change, late_change = CHANGES[kind]
-    paused, other = service.client(request_timeout=0.2), service.client()
+    paused, other = service.client(request_timeout=0.2), service.client(request_timeout=30)
     change(other)
     late = Late(paused, monkeypatch)
     with pytest.raises(BackendUnavailable, match="may have been made, or may be yet"):
@@ -104,7 +104,7 @@ def test_no_late_change_of_a_deleted_record_is_made_in_the_next_one(
 def test_a_late_creation_makes_a_deleted_record_anew_with_its_own_change_alone(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paused, other = service.client(request_timeout=0.2), service.client()
+    paused, other = service.client(request_timeout=0.2), service.client(request_timeout=30)
     late = Late(paused, monkeypatch)
     with pytest.raises(BackendUnavailable, match="may have been made, or may be yet"):
         add(paused)
@@ -121,7 +121,7 @@ def test_a_change_without_an_answer_to_a_record_that_was_deleted_since_cannot_be
     service: Service, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     change, late_change = CHANGES[kind]
-    client, other = service.client(), service.client()
+    client, other = service.client(request_timeout=30), service.client()
     change(other)
     late = Late(client, monkeypatch)
 
@@ -163,7 +163,7 @@ def test_a_deletion_whose_answer_is_lost_deletes_one_life(
 def test_what_was_made_anew_behind_a_deletion_without_an_answer_stays(
     service: Service, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = service.client()
+    other = service.client(request_timeout=30)
     add(other)
     late = Late(client, monkeypatch)
 
@@ -180,7 +180,7 @@ def test_what_was_made_anew_behind_a_deletion_without_an_answer_stays(
 def test_a_deletion_gives_way_to_a_change_and_checks_the_record_again(
     service: Service, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = service.client()
+    other = service.client(request_timeout=30)
     switch(other)
     writing = backend(client).write
 
@@ -203,7 +203,11 @@ def test_a_party_that_gives_up_while_its_barrier_is_deleted_hears_that_nobody_kn
 ) -> None:
     client.barrier("b", 1).wait(BOUND)  # so the party sees the record
     eventually(lambda: service.size("b") == 0)
-    other, reading, withdrawn = service.client(), backend(client).read, threading.Event()
+    other, reading, withdrawn = (
+        service.client(request_timeout=30),
+        backend(client).read,
+        threading.Event(),
+    )
 
     def read(where: str, **how: Any) -> Any:
         if "@barriers" in where and service.size("b") == 0 and not withdrawn.is_set():
@@ -234,14 +238,14 @@ def test_what_belongs_to_a_queue_is_not_deleted_while_somebody_is_there(
 def test_a_work_queue_with_items_is_not_deleted_and_one_with_consumers_is(
     service: Service, client: Client
 ) -> None:
-    queue, other = client.work_queue("q"), service.client()
+    queue, other = client.work_queue("q"), service.client(request_timeout=30)
     queue.put(b"1")
     for prepare in (lambda: None, queue.take):
         prepare()
         with pytest.raises(NameConflict, match=r"work queue 'q' .* it has items.* purge"):
             other.admin.delete("q", "work queue")
     with ThreadPoolExecutor(1) as pool:
-        waiting = service.client().work_queue("q")
+        waiting = service.client(request_timeout=30).work_queue("q")
         taking = pool.submit(waiting.take, BOUND)
         eventually(lambda: waiting._share().consumer.is_following)
         client.work_queue("q").evict("1")
@@ -257,7 +261,7 @@ def test_clients_of_a_work_queue_go_on_when_it_is_made_anew(
     service: Service, client: Client
 ) -> None:
     """What they remember of it stays true."""
-    consumer, operator = service.client().work_queue("q"), service.client()
+    consumer, operator = service.client(request_timeout=30).work_queue("q"), service.client()
     producer = client.work_queue("q")
     producer.put(b"1")
     assert operator.work_queue("q").purge() == 1

@@ -111,8 +111,8 @@ def busy() -> Iterator[None]:
 def test_the_clients_timeout_bounds_every_wait_and_the_error_names_what_was_waited_for(
     kind: str, wait: Wait
 ) -> None:
-    with coordlock.connect("memory://waits", timeout=0.05) as client:
-        with pytest.raises(coordlock.WaitTimeout, match=f"^{kind} '.' .* within 0") as caught:
+    with coordlock.connect("memory://waits", timeout=0.5) as client:
+        with pytest.raises(coordlock.WaitTimeout, match=f"^{kind} '.' .* within ") as caught:
             wait(client)
         assert caught.value.kind == kind
 

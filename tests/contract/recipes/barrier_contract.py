@@ -160,9 +160,9 @@ class BarrierContract(ClientSuite):
 
     def test_as_many_parties_as_there_may_be_pass(self, client: Any, name: str) -> None:
         with ThreadPoolExecutor(100) as pool:
-            waiting = [pool.submit(client.barrier(name, 100).wait, BOUND) for _ in range(100)]
+            waiting = [pool.submit(client.barrier(name, 100).wait, 4 * BOUND) for _ in range(100)]
             for one in waiting:
-                one.result(2 * BOUND)
+                one.result(4 * BOUND)
         eventually(lambda: self.standing(client, name) == 0)
 
     # Double barriers
