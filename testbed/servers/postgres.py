@@ -101,7 +101,7 @@ class Postgres(ABC):
 
     def administrator(self, database: str | None = None) -> psycopg.Connection[Any]:
         """A connection that commits each statement."""
-        return psycopg.connect(self.uri(database), connect_timeout=1, autocommit=True)
+        return psycopg.connect(self.uri(database), connect_timeout=30, autocommit=True)
 
     def set_up(self) -> None:
         """Make coordlock's schema."""

@@ -115,8 +115,6 @@ def test_nothing_is_in_doubt_while_nothing_changes(
     eventually(lambda: requests(proxy.counts() - before, LOOKS[scheme]) >= 5, "five looks")
     assert set(news) == {None}
     assert scheme != "etcd" or len(news) <= 3, "read, once it is watched, and at the first look"
-        "read, again once it is watched, and at the first look"
-    )
     assert is_fresh(observed)
 
 

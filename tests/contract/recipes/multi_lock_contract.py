@@ -56,7 +56,7 @@ class MultiLockContract(ClientSuite):
         self, client: Any, other: Any
     ) -> None:
         with client.lock("b"):
-            several = other.multi_lock(["a", "b", "c"], timeout=0.3)
+            several = other.multi_lock(["a", "b", "c"], timeout=1)
             late = error_of(several.acquire, coordlock.AcquireTimeout, " 1 contender")
             assert late.name == "b"
             assert late.position == 1

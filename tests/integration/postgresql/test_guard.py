@@ -106,7 +106,7 @@ def test_a_guarded_lock_is_granted_to_nobody_before_the_end_of_the_transaction(
         other = granted(two, "a")
         began = time.monotonic()
         assert grant.release()
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 5
         assert not other.wait(1)
         getattr(own, end)()
         assert other.wait(10)
@@ -128,7 +128,7 @@ def test_with_asyncio_a_guarded_lock_is_granted_to_nobody_before_the_end_of_the_
             other = asyncio.create_task(two.lock("a").acquire(timeout=30))
             began = time.monotonic()
             assert await grant.release()
-            assert time.monotonic() - began < 1
+            assert time.monotonic() - began < 5
             assert not (await asyncio.wait([other], timeout=1))[0]
             await getattr(own, end)()
             await (await other).release()
@@ -147,9 +147,7 @@ def test_a_transaction_that_releases_ends_the_lock(
             async_program(postgresql, kind) as own,
         ):
             grant = await one.lock("a").acquire()
-            began = time.monotonic()
-            await grant.release_with(own)
-            assert time.monotonic() - began < 1
+            await asyncio.wait_for(grant.release_with(own), 60)  # and not until own has committed
             assert await two.lock("a").try_acquire() is None
             await own.commit()
             await two.lock("a").acquire(timeout=10)

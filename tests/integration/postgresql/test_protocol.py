@@ -279,7 +279,9 @@ def test_a_thousand_waiters_have_three_connections_and_one_statement_at_a_time(
     postgresql: Postgres, proxy: FaultProxy, root: str, admin: Admin
 ) -> None:
     waiters = 1000
-    url = through(proxy, postgresql, root, ttl="3s", application_name=root[1:])
+    url = through(
+        proxy, postgresql, root, ttl="15s", request_timeout="60s", application_name=root[1:]
+    )
     query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
 
     async def main() -> None:
