@@ -40,6 +40,8 @@ def stem(id: str, marker: str, style: str) -> str:
 
 def read(stem: str) -> tuple[str, str] | None:
     """The id, and the marker in kazoo's style; None if the stem is in none of Curator's styles."""
+    if not stem.startswith("_c_"):
+        return None
     match = _STEM.fullmatch(_replace_end(stem, _PLAIN))
     return None if match is None else (match[1], match[2].replace("-", "__"))
 

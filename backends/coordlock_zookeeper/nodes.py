@@ -39,7 +39,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, Final, Literal, get_args
 
@@ -160,7 +160,6 @@ def announces_release(child: str) -> bool:
     return _PASSING.fullmatch(child) is not None
 
 
-@lru_cache(maxsize=10_000)  # the lists of a queue show mostly the same
 def contender(parent: str, child: str) -> Contender:
     """The contender that ``child``, which has a sequence, stands for.
 
@@ -177,8 +176,12 @@ def contender(parent: str, child: str) -> Contender:
 
 def in_order(parent: str, children: Sequence[str]) -> list[Contender]:
     """The contenders among ``children``, in their order."""
-    found = (contender(parent, child) for child in children if sequence_of(child) is not None)
-    return sorted(found, key=_ORDER)
+    return sorted(filter(None, map(partial(_listed, parent), children)), key=_ORDER)
+
+
+@lru_cache(maxsize=10_000)  # the lists of a queue show mostly the same
+def _listed(parent: str, child: str) -> Contender | None:
+    return None if sequence_of(child) is None else contender(parent, child)
 
 
 def nearest(

@@ -179,6 +179,7 @@ class OwnContenders:
                 return (yield from self._snapshots(entries, paths, made[0][1], listed))
         for path in chain(*found):
             self._discard_node(path)
+        self._parents.forget(map(self._path, entries))  # they may have gone since that attempt
         return None
 
     def _find(self, entries: Sequence[Entry]) -> Steps[list[list[str]]]:
@@ -189,7 +190,9 @@ class OwnContenders:
         found = []
         for entry, answer in zip(entries, listed, strict=True):
             contenders, _ = yield answer
-            found.append([one.key for one in contenders if one.id == entry.id])
+            # Not by the id: a negative sequence hides where it ends.
+            prefix = self._layout.prefix(entry)
+            found.append([one.key for one in contenders if one.key.startswith(prefix)])
         return found
 
     def _discard_twins(self, entries: Sequence[Entry]) -> Steps[None]:

@@ -116,3 +116,19 @@ def test_of_several_twins_the_first_is_adopted_and_the_others_leave(
     [snapshot] = party.backend.enqueue([entry]).result(BOUND)
     assert [one.key for one in snapshot.contenders] == [f"{root}/q/{first}"]
     eventually(lambda: kazoo.get_children(f"{root}/q") == [first], "the others to leave")
+
+
+def test_what_is_sent_again_makes_a_queue_that_the_server_has_removed_meanwhile(
+    proxy: FaultProxy, proxied: str, root: str, parties: Parties, kazoo: Any
+) -> None:
+    party = parties(proxied)
+    before, _, _ = party.enqueue()  # the client knows that the queue is there
+    assert party.backend.withdraw([before]).result(BOUND)
+    entry = new_entry()
+    proxy.on_request("create2", Connection.reset)
+    with pytest.raises(BackendUnavailable):
+        party.backend.enqueue([entry]).result(BOUND)
+    party.recovers()
+    eventually(lambda: kazoo.exists(f"{root}/q") is None, "the queue to be removed")
+    [snapshot] = party.backend.enqueue([entry]).result(BOUND)
+    assert [one.id for one in snapshot.contenders] == [entry.id]

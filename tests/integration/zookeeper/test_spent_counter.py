@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from coordlock_zookeeper import nodes
 
 from coordlock.errors import BackendUnavailable
 from testbed.servers.zookeeper import ZooKeeperServer
@@ -12,7 +13,7 @@ from tests.integration.zookeeper.conftest import BOUND, Parties, new_entry
 from tests.integration.zookeeper.counter import set_counters
 
 LAST = 2**31 - 1
-QUEUES = ("heals", "busy", "overlap", "first", "second")
+QUEUES = ("heals", "busy", "overlap", "lost", "first", "second")
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +87,18 @@ def test_overlapping_contenders_are_all_refused_or_in_order(
     own = [snapshot.contenders[-1] for [snapshot] in entered]
     assert sorted(own, key=lambda one: one.order) == sorted(own, key=lambda one: one.token or 0)
     assert len({one.order for one in own}) == len(own)
+
+
+def test_contenders_with_negative_sequences_whose_replies_were_lost_are_withdrawn(
+    old: ZooKeeperServer, parties: Parties
+) -> None:
+    party, entry = parties(old.url_for("/x")), new_entry("lost")
+    assert party.backend._current is not None
+    own = party.backend._current.session.client
+    path = f"/x/lost/{nodes.stem(entry.id, entry.claim)}"
+    creates = [own.create_async(path, sequence=True, ephemeral=True) for _ in range(20)]
+    made = [create.get(timeout=BOUND) for create in creates]
+    assert any(one.startswith(f"{path}-") for one in made)
+    assert party.backend.withdraw([entry]).result(BOUND)
+    with old.kazoo() as kazoo:
+        assert kazoo.get_children("/x/lost") == []
