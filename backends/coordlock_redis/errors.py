@@ -13,7 +13,7 @@ __all__ = ["SERVICE", "client_closed", "is_elsewhere", "translate"]
 SERVICE: Final = "redis"
 
 #: Refusals of a server that is not the primary any more, or has not all of the data or the script.
-_ELSEWHERE: Final = (*("UNBLOCKED", "NOREPLICAS", "NOTREADY"),)
+_ELSEWHERE: Final = ("UNBLOCKED", "NOREPLICAS", "NOTREADY")
 #: The same, where redis-py takes the code off.
 _ELSEWHERE_CLASSES: Final = (
     *(exceptions.MovedError, exceptions.AskError, exceptions.ReadOnlyError),

@@ -89,8 +89,9 @@ class RedisSession(Backend):
         return self._subscription.ask(Request("open", arguments, begun, changes=True))
 
     def _begun(self, session: str, listener: SessionListener, answer: list[Any]) -> SessionInfo:
-        _, born, delay = answer
+        _, revision, born, delay = answer
         self._see(born, delay)
+        self._watches.opened(revision)
         if not self._session.begin(session, listener):
             raise client_closed()
         return SessionInfo(session, self._ttl)

@@ -95,6 +95,12 @@ class Watches:
         self._timer: Timer | None = None
         self._is_closed = False
 
+    def opened(self, revision: int) -> None:
+        """A session has begun at ``revision``, while messages came."""
+        with self._lock:
+            if self._period is not None:
+                self._since = revision
+
     def arranged(self, contender: Contender, left: int) -> None:
         """A script has put ``contender`` under watch, whose session has ``left`` microseconds."""
         with self._lock:
@@ -135,6 +141,7 @@ class Watches:
         """Drop all watches: their session has ended."""
         with self._lock:
             self._table.clear()
+            self._arranged.clear()  # Redis may drop the inbox of a client without a session
             self._since = None
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ else
 end
 
 if ARGV[1] == 'open' then
-  -- Begin a session. session, its ttl in microseconds -> born, the largest restart_delay
+  -- Begin a session. session, its ttl in microseconds -> last, born, the largest restart_delay
   local session, ttl = ARGV[FIRST], tonumber(ARGV[FIRST + 1])
   local policy = evicting_policy()
   if policy then return finish('evicts', policy) end
@@ -30,7 +30,7 @@ if ARGV[1] == 'open' then
   publish('inbox:' .. INBOX, 'hello')
 
   extend(session, ttl)
-  return finish('ok', born, delay)
+  return finish('ok', last, born, delay)
 end
 
 if ARGV[1] == 'heartbeat' then

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Self
 
@@ -342,11 +343,34 @@ def test_inboxes_of_clients_that_have_gone_do_not_pile_up_behind_a_holder(
                 error_of(partial(lock.acquire, timeout=0.5), coordlock.AcquireTimeout)
             [(id, inboxes)] = admin.hgetall(key).items()
             assert len(inboxes.split()) <= 3
-            gone = " ".join(f"{number:016x}" for number in range(58))  # 17 bytes each
+            gone = " ".join(f"{number:016x}" for number in range(59))  # 17 bytes each
             admin.hset(key, id, f"{inboxes} {gone}")
         with coordlock.connect(url) as two, Waiter(two) as waiter:
             grant.release()
             eventually(waiter.was_granted)
+
+
+def test_the_first_wait_of_a_session_sends_no_more_than_a_later_one(
+    only: RedisServer, root: str
+) -> None:
+    url = only.url_for(root, ttl="60s")
+    with (
+        coordlock.connect(url) as one,
+        coordlock.connect(url) as two,
+        only.client() as admin,
+        ThreadPoolExecutor(1) as pool,
+    ):
+
+        def runs() -> int:
+            return int(admin.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+        grant, before = one.lock("a").acquire(timeout=60), runs()
+        waiting = pool.submit(lambda: two.lock("a").acquire(timeout=60).release())
+        eventually(lambda: admin.zcard(f"{{{root}}}:queue:a") == 2)
+        time.sleep(0.3)  # until it waits
+        grant.release()
+        waiting.result(60)
+        assert runs() - before == 3  # to wait, and two releases
 
 
 def test_several_locks_are_all_taken_or_none_where_one_key_is_of_another_program(

@@ -77,12 +77,10 @@ def watch(
     return told
 
 
-def begin(watches: Watches, asked: Asked) -> None:
-    """From revision 1 on, messages come, as the answer to the first look shows."""
+def begin(watches: Watches) -> None:
+    """A session begins at revision 1, while messages come."""
     watches.on_subscribed()
-    watch(watches, contender("first"), 1)
-    asked.answer(0, 1, 0, 0)
-    asked.requests.clear()
+    watches.opened(1)
 
 
 def waiting(watches: Watches, revision: int) -> tuple[list[Departure], list[Departure]]:
@@ -93,15 +91,27 @@ def waiting(watches: Watches, revision: int) -> tuple[list[Departure], list[Depa
 
 
 def test_what_a_script_has_put_under_watch_is_not_asked_for(watches: Watches, asked: Asked) -> None:
-    begin(watches, asked)
+    begin(watches)
     _, told = waiting(watches, 2)
     watches.on_left("blocker", 5, 3, was_first=True)
     assert told == [Departure.FIRST]
     assert asked.ids == []
 
 
+def test_what_a_script_has_put_under_watch_is_asked_for_by_the_next_session(
+    watches: Watches, asked: Asked
+) -> None:
+    """Redis drops the inboxes of clients without a session."""
+    begin(watches)
+    watches.arranged(contender("blocker"), 10**9)
+    watches.reset()
+    watches.opened(2)
+    watch(watches, contender("blocker"), 3)
+    assert asked.ids == [["blocker"]]
+
+
 def test_a_departure_before_the_watch_is_reported_at_once(watches: Watches, asked: Asked) -> None:
-    begin(watches, asked)
+    begin(watches)
     watches.on_left("blocker", 5, 3, was_first=False)
     _, told = waiting(watches, 2)
     assert told == [Departure.IN_ORDER]
@@ -111,7 +121,7 @@ def test_a_departure_before_the_watch_is_reported_at_once(watches: Watches, aske
 def test_a_watch_that_comes_in_a_gap_is_asked_for_when_that_is_over(
     watches: Watches, asked: Asked
 ) -> None:
-    begin(watches, asked)
+    begin(watches)
     watches.on_gap()
     told = watch(watches, contender("a"), 10)
     assert asked.ids == []
@@ -139,7 +149,7 @@ def test_after_a_gap_a_departure_proves_something_once_the_waiter_has_been_found
 ) -> None:
     monkeypatch.setattr("coordlock_redis.watches.LOOK_BATCH", 1)
     monkeypatch.setattr("coordlock_redis.watches.RELOOK_DELAY_S", 0.01)
-    begin(watches, asked)
+    begin(watches)
     evicted, told = waiting(watches, 10)
     watches.on_gap()
     watches.on_subscribed()
@@ -165,7 +175,7 @@ def test_what_was_read_before_a_departure_that_is_forgotten_is_looked_for(
     watches: Watches, asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coordlock_redis.watches.MAX_REMEMBERED", 2)
-    begin(watches, asked)
+    begin(watches)
     for number in range(3):
         watches.on_left(str(number), 5, 10 + number, was_first=True)
     assert watch(watches, contender("1"), 9) == [Departure.UNORDERED]
