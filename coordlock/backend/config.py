@@ -79,13 +79,15 @@ def settings_from_env(prefix: str) -> Settings:
         raise ConfigurationError(
             f"prefix {prefix!r} also matches variables of coordlock itself: use one of your own"
         )
-    names = [name for name in os.environ if name.startswith(prefix)]
-    given = {name.removeprefix(prefix).lower(): variable(name) for name in names}
+    variables = [name for name in os.environ if name.startswith(prefix)]
+    # Of one in small letters this makes no option.
+    names = {name.removeprefix(prefix).swapcase(): name for name in variables}
+    given = {key: variable(name) for key, name in names.items()}
     choice = [key for key in _CHOICE if key in given]
     if not choice:
         raise ConfigurationError(f"neither {prefix}URL nor {prefix}BACKEND is set")
     try:
-        settings = _from_mapping(given)
+        settings = _from_mapping(given, names)
     except ConfigurationError as error:
         raise ConfigurationError(f"variables {prefix}*: {error.problem}") from None
     return replace(settings, origin=prefix + choice[0].upper())
@@ -116,7 +118,7 @@ def _settings(target: object, given: dict[str, object]) -> Settings:
         if one in given and other not in given:
             found.pop(other, None)
     try:
-        settings = _from_mapping(found | given)
+        settings = _from_mapping(found | given, {})
     except ConfigurationError as error:
         if origin in ("", DEFAULT_ORIGIN):
             raise
@@ -170,7 +172,8 @@ def _plain(value: object) -> object:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def _from_mapping(fields: Mapping[str, Any]) -> Settings:
+def _from_mapping(fields: Mapping[str, Any], names: Mapping[str, str]) -> Settings:
+    """The settings of ``fields``; ``names`` are those of their variables, for errors."""
     merged: dict[str, Any] = dict(_parse_url(fields["url"])) if "url" in fields else {}
     meant = merged.get("backend")
     merged.update((key, value) for key, value in fields.items() if key != "url")
@@ -201,7 +204,7 @@ def _from_mapping(fields: Mapping[str, Any]) -> Settings:
             raise ConfigurationError(f"{key} must be a text")
     if password is not None and username is None:
         username = ""  # as in scheme://:password@host; the backend knows whether it needs a user
-    common, own = _options(backend, merged)
+    common, own = _options(backend, merged, names)
     return Settings(
         scheme=scheme,
         hosts=_hosts(hosts, backend.default_port),
@@ -329,13 +332,14 @@ def _root(value: object, default: str) -> str:
 
 
 def _options(
-    backend: type[Backend], given: Mapping[str, object]
+    backend: type[Backend], given: Mapping[str, object], names: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     known = {option.name: option for option in (*COMMON_OPTIONS, *backend.options)}
     for name in given:
         if name not in known:
             raise ConfigurationError(
-                f"{backend.scheme}:// has no option {name!r}; it has: {', '.join(sorted(known))}"
+                f"{backend.scheme}:// has no option {names.get(name, repr(name))}; "
+                f"it has: {', '.join(sorted(known))}"
             )
     values = {
         name: option.read(given[name]) if name in given else option.default

@@ -55,7 +55,8 @@ def connect(target: Target = None, *, client: object = None, **options: Unpack[O
             ``etcd3.Etcd3Client`` shares its connection, which is never closed here. A client of
             redis-py or valkey-py says how to connect.
         options: single options, which override those of ``target``; see the table in the
-            documentation. Options of third-party backends go into ``target``.
+            documentation. ``url`` or ``backend`` among them take the place of a ``target`` of None.
+            Options of third-party backends go into ``target``.
 
     Raises `ConfigurationError` at once for a configuration that cannot be used, and when the
     backend is not installed, `AuthenticationFailed`, and `BackendUnavailable` when there is no

@@ -35,8 +35,10 @@ def test_each_option_is_a_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         ({"URL": " \n"}, "SHOP_URL is set, but empty"),
         (
             {"URL": "memory://h", "TLL": "1s"},
-            "variables SHOP_.* memory:// has no option 'tll'; it has: .*ttl",
+            "memory:// has no option SHOP_TLL; it has: .*ttl",
         ),
+        ({"URL": "memory://h", "TTL": "2s", "ttl": "3s"}, "memory:// has no option SHOP_ttl;"),
+        ({"URL": "memory://h?tll=1s"}, "memory:// has no option 'tll';"),
         ({"URL": "memory://h", "TTL": "soon"}, "option 'ttl': 'soon' is not a duration"),
         ({"URL": "memory://h", "PASSWORD": "hunter2", "PASSWORD_FILE": "x"}, "both password and"),
         ({"URL": "hunter2"}, "a URL is needed"),
