@@ -1,24 +1,26 @@
 """Observations of queues and data, over one watch stream.
 
 The client reads a place, watches it from etcd's present on, and reads it again once etcd has filed
-the watch, and after each change. It reads first because etcd refuses a watch without the right to
-read there, and that ends the stream of all others.
+the watch. Then it applies what the watch reports to keys and folders; queues are read again. It
+reads first because etcd refuses a watch without the right to read there, and that ends the stream
+of all others.
 
 Silence proves nothing: the connection may be cut off, or the member, or the member may lag, and
 servers have lost events. So each interval the client asks, by linearizable readings in one
-transaction, whether any place has changed since it asked before. If no answer comes, the stream
-counts as broken.
+transaction, which keys have changed since it asked before. It reads a place with changes that its
+watch has not reported. If no answer comes, or the stream brings nothing until the next look though
+there are such changes, it counts as broken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from coordlock.backend import Observation, Queue
+from coordlock.backend import Listing, Observation, Queue, VersionedValue
 from coordlock.backend.observers import Observers
 from coordlock.errors import AuthenticationFailed, ClientClosed, CoordlockError
 from coordlock.runtime.clock import Timer, Timers, sleep
@@ -41,14 +43,37 @@ REREAD_DELAY_S: Final = 0.2
 
 @dataclass(eq=False, slots=True)
 class _Watch:
-    """The watch on a place: its id on the stream, 0 for none; and what the last look has shown.
+    """The watch on a place, and what it has reported.
 
-    That is the revision, and how many keys are there.
+    Attributes:
+        id: on the stream; 0 for none.
+        revision: that of the last look, or at which etcd has filed it; 0 before.
+        count: how many keys the last look has found; -1 before the first.
+        changes: what it has reported since: the revision, the key, and how many keys that added.
     """
 
     id: int = 0
     revision: int = 0
     count: int = -1
+    changes: list[tuple[int, bytes, int]] = field(default_factory=list)
+
+    def report(self, events: Sequence[pb.Event]) -> None:
+        """Take what etcd reports."""
+        for event in events:
+            kv = event.kv
+            added = -1 if event.type == pb.Event.DELETE else int(kv.version == 1)
+            self.changes.append((kv.mod_revision, kv.key, added))
+
+    def misses(self, found: pb.RangeResponse, revision: int) -> bool:
+        """Whether ``found``, a look at ``revision``, shows a change that it has not reported."""
+        reported = [one for one in self.changes if self.revision < one[0] <= revision]
+        newest = {key: at for at, key, _ in reported}
+        count = self.count + sum(added for _, _, added in reported)
+        self.changes = [one for one in self.changes if one[0] > revision]
+        self.revision, self.count = revision, found.count
+        return found.count != count or any(
+            newest.get(kv.key) != kv.mod_revision for kv in found.kvs
+        )
 
 
 class Observations:
@@ -72,6 +97,8 @@ class Observations:
         self._timer: Timer | None = None
         #: When the last look was sent: what had changed by then is read, or about to be.
         self.looked_at = 0.0
+        #: Whether a look has found what no watch had reported, and nothing has come since.
+        self._is_starved = False
 
     def observe(
         self, place: Place, read: Callable[[], Promise[Any]], news: Callable[[], None]
@@ -125,6 +152,7 @@ class Observations:
         return bool(self._watches)
 
     def opened(self) -> None:
+        self._is_starved = False
         for place in self._observers.places():
             self._observers.live(place)
 
@@ -137,17 +165,38 @@ class Observations:
 
     def received(self, response: pb.WatchResponse) -> None:
         with self._lock:
+            self._is_starved = False
             place = self.host.target(response.watch_id)
-        if place is None:
-            return  # cancelled meanwhile
+            if place is None:
+                return  # cancelled meanwhile
+            if response.created:
+                self._watches[place].revision = response.header.revision
+            self._watches[place].report(response.events)
         if response.canceled:  # because its history is compacted, as a rule
             self.host.restart()
-        elif response.created or any(self._concerns(place, one.kv.key) for one in response.events):
+        elif response.created or not isinstance(place, str):
             self._observers.changed(place)
+        # What lies deeper in a folder does not concern it.
+        elif news := [one for one in response.events if self._layout.is_at(place, one.kv.key)]:
+            self._observers.apply(place, partial(self._applied, news))
 
-    def _concerns(self, place: Place, key: bytes) -> bool:
-        """Whether ``key`` is in ``place``, and not deeper in a folder."""
-        return not isinstance(place, str) or self._layout.is_at(place, key)
+    def _applied(self, events: Sequence[pb.Event], known: Listing) -> Listing:
+        """``known`` with the newer ones of ``events``.
+
+        A watch reports all events in their order, and those of one revision together. So what was
+        read at a revision, with all events after that, is the state of the latest one.
+        """
+        news = [event for event in events if event.kv.mod_revision > known.revision]
+        if not news:
+            return known
+        values = dict(known.values)
+        for event in news:
+            path = self._layout.path(event.kv.key)
+            if event.type == pb.Event.DELETE:
+                values.pop(path, None)
+            else:
+                values[path] = VersionedValue(event.kv.value, event.kv.version)
+        return Listing(dict(sorted(values.items())), news[-1].kv.mod_revision)
 
     # The timers' thread
 
@@ -173,17 +222,24 @@ class Observations:
             answers.append(
                 self._connection.call(TXN, requests.changed(ranges), compare, timeout=timeout)
             )
-        all_of(answers).add_done_callback(partial(self._looked, now))
+        if answers:
+            all_of(answers).add_done_callback(partial(self._looked, now))
 
-    def _compare(self, batch: Sequence[tuple[Place, _Watch]], reply: pb.TxnResponse) -> None:
-        for (place, watch), operation in zip(batch, reply.responses, strict=True):
-            found = operation.response_range
-            if found.kvs or found.count != watch.count:
-                self._observers.changed(place)
-            watch.revision, watch.count = reply.header.revision, found.count
+    def _compare(self, batch: Sequence[tuple[Place, _Watch]], reply: pb.TxnResponse) -> bool:
+        """Read the places with changes that were not reported; whether there are any."""
+        with self._lock:
+            missed = [
+                place
+                for (place, watch), operation in zip(batch, reply.responses, strict=True)
+                if watch.misses(operation.response_range, reply.header.revision)
+            ]
+        for place in missed:
+            self._observers.changed(place)
+        return bool(missed)
 
-    def _looked(self, asked_at: float, answer: Promise[Any]) -> None:
+    def _looked(self, asked_at: float, answer: Promise[tuple[bool, ...]]) -> None:
+        was_starved = self._is_starved
         if answer.exception() is None:
-            self.looked_at = asked_at
-        else:
+            self.looked_at, self._is_starved = asked_at, any(answer.result())
+        if answer.exception() is not None or (was_starved and self._is_starved):
             self.host.restart()

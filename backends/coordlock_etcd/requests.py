@@ -150,15 +150,13 @@ def presence(keys: Sequence[bytes]) -> pb.TxnRequest:
 
 
 def changed(ranges: Iterable[tuple[bytes, bytes, int]]) -> pb.TxnRequest:
-    """Read the first of the keys in each range that were written after a revision, without value.
+    """Read the keys in each range that were written after a revision, without values.
 
     The answer has the count of all keys there: it shows deletions.
     """
     return pb.TxnRequest(
         success=_reads(
-            pb.RangeRequest(
-                key=key, range_end=end, min_mod_revision=revision + 1, limit=1, keys_only=True
-            )
+            pb.RangeRequest(key=key, range_end=end, min_mod_revision=revision + 1, keys_only=True)
             for key, end, revision in ranges
         )
     )

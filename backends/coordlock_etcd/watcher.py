@@ -263,10 +263,9 @@ class Watcher:
                 self._watches.report(watch)
 
     def _rechecked(self, batch: Sequence[Watch], answer: Promise[None]) -> None:
-        if answer.exception() is None:
-            self._mend()
-            return
         with self._lock:
             are_unsure = any(watch.watches and not watch.is_covered for watch in batch)
-        if are_unsure:
+        if not are_unsure:
+            self._mend()
+        elif answer.exception() is not None:
             self.host.restart()  # which sends them again, after a while

@@ -98,8 +98,9 @@ def _nothing() -> Promise[Any]:
 class Observers:
     """All that a client observes. Safe for threads; observers are called without the lock.
 
-    A place is read once its changes are reported, and after each change, in the thread that reports
-    it. There is one reading at a time: all changes that come meanwhile need one more.
+    A place is read once its changes are reported, and after each change that is not applied to what
+    is shown, in the thread that reports it. There is one reading at a time: all changes that come
+    meanwhile need one more.
 
     Args:
         lock: a reentrant lock.
@@ -204,6 +205,25 @@ class Observers:
                 return
             observed.reading = me = object()
         run_in_background(self._read(place, observed, me))
+
+    def apply(self, place: Hashable, change: Callable[[Any], Any]) -> None:
+        """Show what ``change`` makes of the state that is shown of ``place``; else read it.
+
+        That is, while nothing fresh is shown, or a reading goes on. ``change`` returns the same
+        state if that shows the change already.
+        """
+        with self._lock:
+            observed = self._observed.get(place)
+            if observed is None:
+                return
+            known, state = observed.view.state, None
+            if known is not None and observed.reading is None:
+                state = change(known)
+                observed.view = View(state, None)
+        if state is None:
+            self.changed(place)
+        elif state is not known:
+            observed.show()
 
     def gap(self, since: float = 0.0, *, is_over: bool = False) -> None:
         """Changes after ``since`` may be missed: until `live`, or until now if it ``is_over``."""

@@ -45,6 +45,9 @@ SILENCE_S: Final = 1.5
 #: How many attempts in a row the client gives up after `SILENCE_S`. It gives the next one all the
 #: time that is left: etcd may need longer for a change while it answers others at once.
 _SHORT_ATTEMPTS: Final = 2
+#: What reading an answer raises that makes no sense. Others are a signal handler's: the main thread
+#: reads what is answered at once.
+_MALFORMED: Final = (ValueError, LookupError, TypeError, AttributeError, OverflowError)
 #: Seconds before a call's deadline in which gRPC may give it up.
 _EARLY_S: Final = 0.2
 
@@ -131,7 +134,7 @@ class Connection:
                 result = read(reply)
             except CoordlockError:
                 raise
-            except Exception as error:
+            except _MALFORMED as error:
                 # An answer that makes no sense must not pass for an error of the caller.
                 raise BackendError(SERVICE, f"unexpected answer: {error!r}") from error
             if isinstance(result, Promise):

@@ -71,6 +71,29 @@ def test_changes_that_come_during_a_reading_need_one_more() -> None:
     assert shown(observation) == (2, None)
 
 
+def test_a_change_is_applied_to_what_is_shown_and_read_during_a_reading_or_a_gap() -> None:
+    service = Service()
+    observation = service.observe()
+
+    def change(known: Listing) -> Listing:
+        return Listing(known.values, known.revision + 1)
+
+    service.observers.apply("x", change)
+    service.answer(1)
+    assert len(service.readings) == 2, "the reading may lack it"
+    service.answer(2)
+    service.observers.apply("x", change)
+    assert shown(observation) == (3, None)
+    service.observers.apply("x", lambda known: known)
+    assert len(service.readings) == 2
+    service.observers.gap(is_over=True)
+    service.observers.apply("x", change)
+    service.answer(5)
+    service.answer(6)
+    assert shown(observation) == (6, None)
+    service.observers.apply("elsewhere", change)
+
+
 def test_nothing_is_read_before_changes_are_reported() -> None:
     service = Service(is_live=False)
     observation = service.observe()
