@@ -75,8 +75,7 @@ def acquisition(
     once = timeout == 0
     seconds = engine.settings.request_timeout if once else timeout
     deadline = engine.until(seconds, cancellation)
-    ends = None if seconds is None else deadline
-    report = Report(engine, claims, name, caller, once, ends, began)
+    report = Report(engine, claims, name, caller, once, deadline, began)
     attempt = _Acquisition(engine, caller, report, once)
     ticket: Ticket | None = None
     if cancellation is not None and cancellation.reason is not None:
@@ -84,7 +83,7 @@ def acquisition(
     call: Call = yield Call  # the driver answers with the run of this protocol
     former = call.deadline
     try:
-        call.deadline = deadline
+        call.deadline = deadline  # as `bounded` does it, without a step more for each promise
         if RECORDER.listeners:
             report.record(kind)
         while True:
@@ -110,7 +109,7 @@ def acquisition(
                     report.recording.granted(ticket)
                 return ticket
             except (SessionLost, Evicted) as gone:
-                yield from attempt.go_on_or_raise(ticket, gone)
+                yield from attempt.resend_or_raise(ticket, gone)
     except BaseException as error:
         if ticket is not None:
             ticket.withdraw()  # where a signal handler strikes here, the sweep does it
@@ -258,7 +257,7 @@ class _Acquisition:
             yield ticket.pause(self.engine.timers.jitter(pause))
             pause = min(2 * pause, longest)
 
-    def go_on_or_raise(self, ticket: Ticket, gone: SessionLost | Evicted) -> Steps[None]:
+    def resend_or_raise(self, ticket: Ticket, gone: SessionLost | Evicted) -> Steps[None]:
         """Withdraw ``ticket``, which is lost. Return to send another one, or raise the loss."""
         ticket.withdraw()
         lost: CoordlockError | None = gone

@@ -92,7 +92,8 @@ class Removable:
     #: Whether the service has refused the latest removal.
     is_refused: bool = False
     _lock: threading.RLock = field(default_factory=threading.RLock)
-    #: How many requests may have added contenders, and the latest of them.
+    #: How many requests may have added contenders, and the latest of them: None while a thread is
+    #: sending it, and ANSWERED in place of one that was answered.
     _attempts: int = 0
     _request: Promise[Any] | None = None
     #: How many requests were sent to remove them, the one whose answer is to be looked at, and how

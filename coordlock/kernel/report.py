@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -45,7 +46,7 @@ class Report:
 
     Of several queues, it is about the first in which the call has to wait.
 
-    ``once`` says that it does not wait, and ``deadline`` is when it ends.
+    ``once`` says that it does not wait, and ``deadline`` is what ends it.
     """
 
     _engine: Engine
@@ -109,8 +110,9 @@ class Report:
             self._warns = True
             when = self._engine.clock.now() + _SELF_WAIT_S
             self._engine.timers.call_at(when, partial(self._warn, ticket))
-        if self._deadline is not None and not departure.done():
-            left = self._deadline.remaining() - ANSWER_TIMEOUT_S
+        left = math.inf if self._deadline is None else self._deadline.remaining()
+        if left < math.inf and not departure.done():
+            left -= ANSWER_TIMEOUT_S
             yield within(self._engine.timers, departure, left)
             if not departure.done() and self._answer is None and self._wait is not None:
                 _, queue, blocker = self._wait

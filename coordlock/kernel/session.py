@@ -185,9 +185,11 @@ class Session:
         It shows whether the session is gone, where the service has removed a contender.
         """
         with self._lock:
-            if (probe := self._probe) is None:
-                probe = self._probe = Promise()
+            if (probe := self._probe) is None or probe.done():
+                probe = Promise()
+                # First: a signal handler that raises in between leaves no probe that is never sent.
                 soon(self._timers, partial(self._send_probe, probe))
+                self._probe = probe
             return probe
 
     def _send_probe(self, probe: Promise[float]) -> None:

@@ -139,7 +139,7 @@ class Ticket(Removable):
             if self.is_leaving:  # another thread closes the client: nothing would remove them
                 return failed(self._loss or ClientClosed())
         self._request = answer = self._backend.enqueue(self.entries, unless_blocked=unless_blocked)
-        return answer if answer.done() else self._await(copied(answer))
+        return answer if answer.done() else self._or_loss(copied(answer))
 
     def _was_refused(self, snapshots: Sequence[Snapshot]) -> bool:
         """Whether ``snapshots`` show none of the entries, and what is in their way."""
@@ -157,7 +157,7 @@ class Ticket(Removable):
         departure comes in order only if theirs would have been reported before.
         """
         self._watch(snapshots)
-        departure = self._await(self.waiting.departure(blockers))
+        departure = self._or_loss(self.waiting.departure(blockers))
         if self.is_leaving:
             self.waiting.stop()  # another thread closes the client, and has withdrawn it
         return departure
@@ -208,13 +208,14 @@ class Ticket(Removable):
 
     def unless_lost(self, answer: Promise[T]) -> Promise[T]:
         """``answer``, but failing when the contender is lost, whether it is answered or not."""
-        return answer if answer.done() else self._await(copied(answer))
+        return answer if answer.done() else self._or_loss(copied(answer))
 
     def pause(self, seconds: float) -> Promise[None]:
         """A promise that is kept after ``seconds``, but fails when the contender is lost."""
         return self.unless_lost(sleep(self._timers, seconds))
 
-    def _await(self, promise: Promise[T]) -> Promise[T]:
+    def _or_loss(self, promise: Promise[T]) -> Promise[T]:
+        """``promise``, for which the caller waits now: it fails when the contender is lost."""
         with self._lock:
             self._awaited = promise
         if self._loss is not None:

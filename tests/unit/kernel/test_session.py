@@ -291,3 +291,19 @@ def test_the_end_is_told_though_ctrl_c_strikes_as_a_caller_looks_at_the_clock() 
         if not came:
             break
     assert number > 5
+
+
+def test_a_probe_is_sent_though_ctrl_c_struck_the_one_before() -> None:
+    for number in itertools.count(1):
+        stage = Stage().start()
+        came = interrupted(stage.session.probe, number)
+        stage.advance(0)
+        before = len(stage.backend.beats)
+        probe = stage.session.probe()
+        stage.advance(0)
+        assert len(stage.backend.beats) == before + 1
+        stage.backend.answer()
+        assert probe.done()
+        if not came:
+            break
+    assert number > 3
