@@ -31,8 +31,6 @@ from coordlock.work.item import Item
 from coordlock.work.running import next_item
 from coordlock.work.workers import Workers
 
-pytestmark = pytest.mark.usefixtures("patient")
-
 BOUND = 30.0
 #: A time that does not come during a test.
 NEVER = 10_000
