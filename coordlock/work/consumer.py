@@ -172,6 +172,7 @@ class Consumer:
             wanted.woken = Promise()
             if wanted not in self._calls:
                 self._calls.append(wanted)
+        self.chores.go_on()  # they may have ended during a long look
         # Where Ctrl-C cannot strike, because other calls wait, too.
         soon(self._timers, self._begin)
         self.store.engine.check()  # after it was closed, nothing begins

@@ -10,6 +10,9 @@ from coordlock.kernel.engine import Engine
 from coordlock.runtime.driver import run
 from coordlock.settings import Settings
 
+#: Seconds that a request may take: less than the 30 s that tests wait for what waits for others.
+PATIENCE_S = 20.0
+
 
 class Service:
     """A memory service and the backends of its clients."""
@@ -17,7 +20,7 @@ class Service:
     def __init__(self) -> None:
         self.service = MemoryService()
 
-    def engine(self, ttl: float = 30.0, request_timeout: float = 1.0) -> Engine:
+    def engine(self, ttl: float = 30.0, request_timeout: float = PATIENCE_S) -> Engine:
         """An engine with an open session."""
         settings = Settings("memory", ttl=ttl, request_timeout=request_timeout)
         engine = Engine(MemoryBackend(self.service, ttl), settings)

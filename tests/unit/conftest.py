@@ -10,7 +10,12 @@ import coordlock.kernel.tickets
 from coordlock.client import Client
 from coordlock.settings import COMMON_OPTIONS
 from tests.simulation.world import Party, World
-from tests.unit.clients import Service
+from tests.unit.clients import PATIENCE_S, Service
+
+_OPTIONS = tuple(
+    replace(one, default=PATIENCE_S) if one.name == "request_timeout" else one
+    for one in COMMON_OPTIONS
+)
 
 
 @pytest.fixture
@@ -24,14 +29,10 @@ def client(service: Service) -> Iterator[Client]:
         yield client
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request may take 20 s where nothing else is said: a machine may stand still for seconds."""
-    options = (
-        replace(one, default=20.0) if one.name == "request_timeout" else one
-        for one in COMMON_OPTIONS
-    )
-    monkeypatch.setattr("coordlock.backend.config.COMMON_OPTIONS", tuple(options))
+    monkeypatch.setattr("coordlock.backend.config.COMMON_OPTIONS", _OPTIONS)
 
 
 @pytest.fixture

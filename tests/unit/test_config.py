@@ -29,6 +29,11 @@ class Ported(Backend):
 
 
 @pytest.fixture(autouse=True)
+def patient() -> None:
+    """The defaults are those of users here."""
+
+
+@pytest.fixture(autouse=True)
 def ported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes ``ported://`` a scheme, and the environment empty."""
     found = registry.backend_for_scheme

@@ -16,7 +16,7 @@ from tests.unit.clients import Service
 from tests.unit.signals import moments
 
 every_moment = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
-pytestmark = pytest.mark.usefixtures("generators_end_unheard", "patient", "sweeps_often")
+pytestmark = pytest.mark.usefixtures("generators_end_unheard", "sweeps_often")
 
 
 def test_ctrl_c_in_run_leaves_nobody_who_leads(service: Service, client: Client) -> None:

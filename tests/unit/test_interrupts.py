@@ -27,7 +27,7 @@ from tests.unit.clients import Service
 from tests.unit.signals import Signal, moments, struck
 
 every_moment = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.long)])
-pytestmark = pytest.mark.usefixtures("generators_end_unheard", "patient", "sweeps_often")
+pytestmark = pytest.mark.usefixtures("generators_end_unheard", "sweeps_often")
 
 
 class Alarm(Exception):

@@ -29,7 +29,7 @@ def test_a_thread_that_waits_for_itself_is_warned_and_told(
         lock = (client if through == "its client" else other).lock("q")
         grant = client.lock("q").acquire()
         with pytest.raises(AcquireTimeout, match="held by this process since") as caught:
-            lock.acquire(timeout=0.1)
+            lock.acquire(timeout=0.5)
         assert "in this thread" in str(caught.value)
 
         def release_once_warned() -> None:

@@ -15,8 +15,6 @@ import coordlock
 from coordlock.testing.lock_service import LockService
 from coordlock.types import WorkQueueStats
 
-pytestmark = pytest.mark.usefixtures("patient")
-
 BOUND = 30.0
 #: How many requests are disturbed at once, each of clients of their own.
 AT_ONCE = 16

@@ -31,8 +31,6 @@ from coordlock.work.item import Item
 from coordlock.work.running import next_item
 from coordlock.work.workers import Workers
 
-pytestmark = pytest.mark.usefixtures("patient")
-
 BOUND = 30.0
 #: A time that does not come during a test.
 NEVER = 10_000
@@ -561,6 +559,24 @@ def test_dead_workers_are_found_by_a_client_that_was_refused_the_chores_for_a_wh
     other.work_queue("q").take(BOUND)
     other.close()
     assert queue.take(BOUND).deliveries == 2
+
+
+def test_dead_workers_are_found_by_a_call_that_came_long_before_the_service_answered(
+    lock_service: LockService,
+) -> None:
+    with lock_service.connect() as dead:
+        dead.work_queue("q").put(b"one")
+        dead.work_queue("q").take(BOUND)
+    queue = lock_service.connect().work_queue("q")
+    queue.stats()
+    chores = queue._share().consumer.chores
+    with ThreadPoolExecutor(1) as pool:
+        with lock_service.silent():
+            take = pool.submit(queue.take, BOUND)
+            eventually(lambda: chores._is_running)
+            lock_service.advance(6)
+            eventually(lambda: not chores._is_running)
+        assert take.result(BOUND).deliveries == 2
 
 
 def test_the_log_names_the_work_queue_from_which_a_worker_cannot_withdraw(

@@ -18,8 +18,6 @@ import coordlock
 from coordlock.testing.waiting import eventually
 from coordlock.types import WorkQueueStats
 
-pytestmark = pytest.mark.usefixtures("patient")
-
 BOUND = 30.0
 
 
