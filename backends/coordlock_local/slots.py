@@ -32,7 +32,6 @@ contender counts for nothing.
 from __future__ import annotations
 
 import errno
-import io
 import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Container
@@ -95,13 +94,19 @@ class Slot(NamedTuple):
         return cls(path, int(number), int(token))
 
 
-class Slots(io.FileIO):
-    """An open queue file."""
+class Slots:
+    """An open queue file. Leaving the ``with`` statement closes it."""
 
     def __init__(self, directory: Directory, path: str, flags: int = 0) -> None:
         """Open ``path`` for reading and writing, with further ``flags`` of open(2)."""
-        super().__init__(directory.open(path, os.O_RDWR | flags), "r+")
         self._path = path
+        self._descriptor = directory.open(path, os.O_RDWR | flags)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
 
     def contents(self) -> tuple[str | None, list[int]]:
         """The queue's name, None for one of coordlock's own, and the index.
@@ -109,7 +114,7 @@ class Slots(io.FileIO):
         The index is empty for a file that is new, in which `begin` comes first. Raises
         `BackendError` for a file that coordlock did not write.
         """
-        header = os.pread(self.fileno(), _PAGE, 0)
+        header = os.pread(self._descriptor, _PAGE, 0)
         if header == bytes(len(header)):
             return None, []
         line, _, _ = header.partition(b"\n")
@@ -126,7 +131,7 @@ class Slots(io.FileIO):
     def index(self) -> list[int]:
         """The index of a file that has one."""
         data, size, place = b"", 8 * _SLOTS, _PAGE
-        while len(page := os.pread(self.fileno(), size, place)) == size:
+        while len(page := os.pread(self._descriptor, size, place)) == size:
             data += page
             place += _BLOCK_BYTES
         index = memoryview(data).cast("Q").tolist()
@@ -135,7 +140,7 @@ class Slots(io.FileIO):
 
     def begin(self, name: str) -> None:
         """Make it the file of the queue ``name``, without contenders."""
-        os.ftruncate(self.fileno(), 0)
+        os.ftruncate(self._descriptor, 0)
         self._write(header(name) + bytes(_PAGE), 0)
 
     def add(self, slot: int, token: int, record: bytes) -> None:
@@ -153,7 +158,7 @@ class Slots(io.FileIO):
         A signal handler may have removed it, and the slot is another's then. Python runs none
         between this look and the call behind it.
         """
-        number, nothing, place = self.fileno(), bytes(8), _entry(slot)
+        number, nothing, place = self._descriptor, bytes(8), _entry(slot)
         if id in own:
             os.pwrite(number, nothing, place)
 
@@ -165,14 +170,14 @@ class Slots(io.FileIO):
 
     def get(self, slot: int) -> int:
         """Read an entry of the index."""
-        return int.from_bytes(os.pread(self.fileno(), 8, _entry(slot)), byteorder)
+        return int.from_bytes(os.pread(self._descriptor, 8, _entry(slot)), byteorder)
 
     def contender(self, slot: int, token: int, *, owners: bool = False) -> Contender | None:
         """The contender that stands in ``slot`` with ``token``; None when it does not any more.
 
         Without its ``value``.
         """
-        page = os.pread(self.fileno(), _PAGE, _record(slot))
+        page = os.pread(self._descriptor, _PAGE, _record(slot))
         line, _, _ = page.partition(b"\n")
         try:
             found, marker, id, session, owner = unseal(line + b"\n").split(" ", 4)
@@ -191,7 +196,7 @@ class Slots(io.FileIO):
         )
 
     def _write(self, data: bytes, offset: int) -> None:
-        if os.pwrite(self.fileno(), data, offset) != len(data):
+        if os.pwrite(self._descriptor, data, offset) != len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
