@@ -121,7 +121,7 @@ class Process:
 
 
 def fill(queue: Any, items: int, pool: ThreadPoolExecutor) -> None:
-    """Put so many into a work queue of ours or kazoo's."""
+    """Put ``items`` items into ``queue``, coordlock's or kazoo's, by the threads of ``pool``."""
     if isinstance(queue, coordlock.WorkQueue):
         for _ in pool.map(queue.put, [DATA] * items):
             pass

@@ -218,7 +218,7 @@ class Watcher:
             self._mend()
 
     def _mend(self) -> None:
-        """All is known that happened while there was no stream."""
+        """The client has read what changed while it had no stream: it tells the session."""
         with self._lock:
             was_broken, self._broken = self._broken, False
         if was_broken:

@@ -90,7 +90,7 @@ class EtcdWatch:
         self.puts = puts
         self.id = 0
         self.is_used = True
-        #: `filed`, and after which revision all departures are known or to come.
+        #: `filed`, and the revision after which this watch has reported all departures, or will.
         self.filed = self._since = math.inf
         self._left: dict[bytes, int] = {}
         #: Of those before the order ``_listed``, all that have not left, by key: their orders.

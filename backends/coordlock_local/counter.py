@@ -64,7 +64,7 @@ class Counter:
     * the version of the directory.
     * ``boot``: during which run of the operating system ``last`` was written.
     * ``last``: the last token taken. It may not be on the disk, so it counts only during ``boot``.
-    * ``safe``: the greatest token for which the disk is known to have ``reserved``.
+    * ``safe``: the ``reserved`` that an fsync wrote last; tokens up to it need no other fsync.
     * ``reserved``: the next run of the system starts above.
     """
 

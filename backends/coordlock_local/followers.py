@@ -42,7 +42,7 @@ Attempt = Callable[[Callable[[], Any]], Promise[Any]]
 class Followers(Listener):
     """The observations of one client, in a session of their own, which its thread starts.
 
-    A place is known by what messages call it.
+    The key of a place is the name that messages in pipes give it.
     """
 
     def __init__(self, directory: Directory, timers: Timers, attempt: Attempt) -> None:

@@ -54,7 +54,7 @@ class Connection:
         is_encrypted: by TLS.
         started: not before it started or became the primary, in microseconds of its own clock.
         digest: names the script, which the server has loaded.
-        socket: to wait for what comes. It blocks until it is told not to.
+        socket: where its answers arrive. It blocks until `setblocking` is called.
     """
 
     _redis_py: Any

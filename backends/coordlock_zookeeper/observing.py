@@ -37,8 +37,8 @@ from coordlock_zookeeper.session import ZookeeperSession
 
 __all__ = ["Observations"]
 
-#: Up to so many seconds later a place is read again that could not be read. Once there is a
-#: connection again, it is read at once.
+#: A place that the client could not read is read again within so many seconds, and at once when
+#: the connection is back.
 _REREAD_DELAY_S: Final = 1.0
 #: In which part of the time-to-live a probe is due, and must be answered.
 _PROBES: Final = 3

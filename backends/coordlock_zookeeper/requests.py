@@ -126,7 +126,7 @@ class _Reply:
 def _decisive(request: Any) -> str:
     """The node whose ACL decides on ``request``; empty for what concerns several.
 
-    A node is made and deleted by the ACL of the node above it.
+    The ACL of the parent decides who may create or delete a node.
     """
     path: str = getattr(request, "path", "")
     return (

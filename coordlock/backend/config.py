@@ -105,7 +105,7 @@ def warn_unless_chosen(settings: Settings, warn: Callable[[str], object]) -> Non
 
 def _settings(target: object, given: dict[str, object]) -> Settings:
     if target is None and any(key in given for key in _CHOICE):
-        target = {}  # no part of another configuration holds for the service that is given here
+        target = {}  # the caller names the service, so no other source of settings counts
     source, origin = find() if target is None else (target, "")
     found: dict[str, Any] = {"url": source} if isinstance(source, str) else _table(source, origin)
     given = {key: _plain(value) for key, value in given.items()}

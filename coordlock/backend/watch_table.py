@@ -98,7 +98,7 @@ class WatchTable(Generic[W]):
         return watched, watch
 
     def discard(self, wanted: W) -> None:
-        """Forget ``wanted``: a signal handler raised before the service was asked to watch it."""
+        """Forget ``wanted``: a signal handler raised before the client asked the service for it."""
         wanted.watches.clear()
         self._forget(wanted)
 

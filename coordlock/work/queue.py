@@ -337,8 +337,8 @@ class WorkQueue(_BaseWorkQueue[Item]):
         It ends when ``cancellation`` is cancelled; where it got no item for ``timeout`` seconds, by
         default never; after a signal that `release_on_signals` handles; and on SIGTERM, which ends
         all runs of a program that has one in its main thread and does not handle SIGTERM itself.
-        Then it takes no more items, and the handlers have ``grace`` seconds to end. What they have
-        not finished is given back, not counted as a failure.
+        Then it takes no more items, and the handlers have ``grace`` seconds to end. It gives
+        back what they have not finished, and counts no failure.
 
         Raises what `take` raises, but for outages and losses; TypeError for a coroutine function;
         and what else than an `Exception` a handler raises.

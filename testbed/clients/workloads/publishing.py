@@ -1,7 +1,7 @@
 """Grants that publish a value, and observers of them.
 
-elect: clients campaign, publish and resign, and observe who leads. gather: clients join groups,
-change their values and leave, and observe who is there.
+elect: clients campaign, publish and resign, and observe the leader. gather: clients join groups,
+change their values and leave, and observe the members.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Elect(_Publishing):
     claim = Mode.EX
 
     def patience(self, worker: Worker) -> Patience:
-        # Nobody waits for good: who leads in the end does so through quiescence.
+        # No client waits for ever, because the last leader stays leader through quiescence.
         given = worker.patience()
         return Patience(worker.dice.uniform(2, 8)) if given == Patience() else given
 
